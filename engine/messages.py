@@ -1,0 +1,363 @@
+"""The whole conversation between a face (window, terminal) and the engine thread.
+
+Commands travel one way, Events the other, each over a plain queue. Everything here is frozen plain data: numbers,
+strings, tuples and small numpy arrays that nobody writes to after they are sent; no tensors, no Qt, no locks.
+
+Order of events for one ``LoadModel``:  Progress* then ModelLoaded, or Failed.
+Order of events for one ``Generate``:   Started, (PrefillProgress | Token)*, Finished; or Failed instead of Started.
+A ``Finished`` always follows a ``Started``, with reason "error" and ``error`` set when something broke half way.
+Snapshots (Expert, Cache, Memory) are sampled: they arrive a few times a second while something happens, and one last
+time when it ends. A missed snapshot is never needed to understand the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+FinishReason = Literal["end", "length", "stopped", "error"]
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One turn, as the chat template receives it."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. ``temperature`` 0 is greedy and ignores the rest but the repetition penalty."""
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0  # 0: off
+    repetition_penalty: float = 1.0  # 1: off
+    seed: int | None = None  # None: a new one each time, reported in Finished
+    max_tokens: int = 1024
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load a model, unloading the present one first.
+
+    source: "demo", a folder, or a hub name already in the hub cache ("Qwen/Qwen3-30B-A3B").
+    experts: memory for routed experts: "auto", a share ("25%"), a size ("2GB", "750 MB") or a slot count ("64 slots").
+    context: tokens the KV cache may hold; 0 lets the plan choose.
+    """
+
+    source: str
+    experts: str = "auto"
+    policy: str = "lru"
+    context: int = 0
+    device: str = "auto"  # "auto", "cpu", "cuda", "cuda:1"
+    dtype: str = "auto"  # "auto", "float32", "bfloat16", "float16"
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadModel:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Answer ``messages`` (the whole history, oldest first; the engine finds out what its KV cache already holds).
+
+    log: path of the conversation's session log, to which the engine appends the answer as it streams and what every
+    forward pass did; "" writes nothing. answer_id/parent_id: the ids the answer gets in that log.
+    """
+
+    request_id: str
+    messages: tuple[ChatMessage, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    log: str = ""
+    answer_id: str = ""
+    parent_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the running load or answer. Acts between layers, in prefill too; the text so far stays.
+
+    Sent through ``EngineService.stop()`` as well, which does not wait in the queue behind other commands.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ListModels:
+    """Look for models: the demo, the hub cache, and in ``folders``. Answered by ``ModelList``, also while generating."""
+
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InspectModel:
+    """What is in this folder, and can it be used? Reads headers only. Answered by ``ModelList`` with one entry."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """Stop whatever runs, close files and end the thread."""
+
+
+Command: TypeAlias = LoadModel | UnloadModel | Generate | Stop | ListModels | InspectModel | ShutDown
+
+# ------------------------------------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReady:
+    """The heavy libraries are imported; commands are answered from here on."""
+
+    program: str  # "greenroom 0.1.0"
+    libraries: str  # "torch 2.13.0, transformers 5.24.0"
+    device: str  # "CPU, 2 cores" or "NVIDIA GeForce RTX 4070, 12.0 GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A long task moves on. ``fraction`` None: it is under way but nobody knows how far."""
+
+    task: str  # "Loading SmolLM2 demo"
+    detail: str  # "building layer 12 of 30"
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """A model that could be loaded, or the reason why it cannot. Known from the config and the headers alone."""
+
+    source: str  # what LoadModel.source would be
+    name: str
+    problem: str = ""  # empty: usable
+    family: str = ""  # transformers model_type, "qwen3_moe"
+    layers: int = 0  # layers that have routed experts
+    experts: int = 0  # routed experts per layer
+    top_k: int = 0  # experts per token
+    dtype: str = ""  # stored precision, "bfloat16"
+    total_bytes: int = 0  # of all weights on disk
+    expert_bytes: int = 0  # of all routed experts, stored
+    license: str = ""
+    has_template: bool = False
+    built: bool = True  # False: the demo, before its first use
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    models: tuple[ModelSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoaded:
+    """The model is ready. ``layers`` are the layers with routed experts, ``experts`` the most any of them has."""
+
+    source: str
+    name: str
+    family: str
+    signature: str  # identifies these weights; profiles and logs carry it
+    layers: int
+    experts: int
+    top_k: int
+    device: str
+    dtype: str  # computing precision
+    policy: str
+    slots: int  # expert slots on the device
+    total_experts: int  # layers x experts
+    slot_bytes: int  # of one expert in its slot
+    dense_bytes: int  # all weights that are not routed experts
+    context: int  # tokens the conversation may hold
+    has_template: bool
+    notes: tuple[str, ...] = ()  # what the user should know, in sentences
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloaded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The prompt is tokenised. ``reused_tokens`` of ``prompt_tokens`` are still in the KV cache."""
+
+    request_id: str
+    prompt_tokens: int
+    reused_tokens: int
+    notes: tuple[str, ...] = ()  # e.g. the template refused a system message
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    request_id: str
+    done_tokens: int  # of prompt_tokens - reused_tokens
+    total_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """New text. ``text`` may be empty while a character is split over tokens."""
+
+    request_id: str
+    text: str
+    count: int  # tokens of the answer so far, this one included
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCounters:
+    """Expert uses since the model was loaded. One use = one (layer, expert) wanted by one forward pass."""
+
+    prefill_hits: int = 0
+    prefill_misses: int = 0
+    decode_hits: int = 0
+    decode_misses: int = 0
+    evictions: int = 0
+    fetched_bytes: int = 0
+    stall_seconds: float = 0.0  # compute waited for experts
+    hook_calls: int = 0  # times the experts hook ran (one per layer and pass)
+
+    @property
+    def decode_hit_rate(self) -> float | None:
+        """Share of decode uses that were hits, 0..1; None before the first."""
+        uses = self.decode_hits + self.decode_misses
+        return self.decode_hits / uses if uses else None
+
+    def minus(self, earlier: CacheCounters) -> CacheCounters:
+        """What happened since ``earlier``."""
+        return CacheCounters(*(getattr(self, name) - getattr(earlier, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Of one answer. Rates are tokens per second, None where nothing was measured."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    answer_tokens: int = 0
+    first_token_seconds: float | None = None
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    @property
+    def prefill_rate(self) -> float | None:
+        new = self.prompt_tokens - self.reused_tokens
+        return new / self.prefill_seconds if self.prefill_seconds > 0 and new > 0 else None
+
+    @property
+    def decode_rate(self) -> float | None:
+        # the first token comes out of prefill
+        steps = self.answer_tokens - 1
+        return steps / self.decode_seconds if self.decode_seconds > 0 and steps > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An answer ended; ``text`` is all of it, ``cache`` what it cost in this request alone."""
+
+    request_id: str
+    reason: FinishReason
+    text: str
+    timings: Timings
+    cache: CacheCounters
+    seed: int
+    error: str = ""
+
+
+class Cell(IntFlag):
+    """What one cell of the heatmap says about one expert, now."""
+
+    RESIDENT = 1  # in a slot on the device
+    ROUTED = 2  # chosen in the latest forward pass
+    HIT = 4  # chosen and was resident
+    MISS = 8  # chosen and had to be fetched
+    PREDICTED = 16  # expected next (no predictor yet: never set)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertSnapshot:
+    """Every expert at once. Arrays are ``[layers, experts]`` and read-only."""
+
+    cells: np.ndarray  # uint8, bits of Cell; about the latest forward pass
+    answer: np.ndarray  # uint32, uses in the present (or last) answer
+    chat: np.ndarray  # uint32, uses since the KV cache was last empty
+    total: np.ndarray  # uint32, uses since the model was loaded
+    phase: Literal["prefill", "decode", "idle"]
+    token: int  # tokens of the answer so far
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSnapshot:
+    """Figures for the cache panel. Window: the last 64 decode tokens."""
+
+    counters: CacheCounters
+    window_hit_rate: float | None  # 0..1
+    window_bytes_per_token: float | None
+    window_stall_per_token: float | None  # seconds
+    tokens_per_second: float | None  # decode, window
+    slots: int
+    resident: int  # slots in use
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """A piece of one memory. kind: "dense", "experts", "kv", "other" (the rest of this program and other programs)."""
+
+    kind: Literal["dense", "experts", "kv", "other"]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBar:
+    """One memory, split by what holds it; what ``parts`` do not cover is free."""
+
+    name: str  # "VRAM · RTX 4070" or "RAM"
+    total: int
+    parts: tuple[MemoryPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    bars: tuple[MemoryBar, ...]  # VRAM first, when there is a card
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A command could not be carried out. ``text`` is one or two sentences for the user; the engine lives on."""
+
+    doing: str  # "load", "generate", "list", "start"
+    text: str
+    request_id: str = ""
+    details: str = ""  # traceback of an unexpected fault, for the log file only
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The engine thread has ended, after ShutDown."""
+
+
+Event: TypeAlias = (
+    EngineReady
+    | Progress
+    | ModelList
+    | ModelLoaded
+    | ModelUnloaded
+    | Started
+    | PrefillProgress
+    | Token
+    | Finished
+    | ExpertSnapshot
+    | CacheSnapshot
+    | MemorySnapshot
+    | Failed
+    | Stopped
+)
