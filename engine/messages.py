@@ -94,7 +94,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ListModels:
-    """Look for models: the demo, the hub cache, and in ``folders``. Answered by ``ModelList``, also while generating."""
+    """Look for models: the demo, the hub cache, and in ``folders``. ``ModelList`` answers, also while generating."""
 
     folders: tuple[str, ...] = ()
 
