@@ -1,0 +1,223 @@
+"""The window's end of the queue to the engine thread.
+
+The engine calls ``_put`` from its own thread, which only appends to a queue. A timer on the GUI thread drains it about
+30 times a second and re-emits each event as a Qt signal, coalesced: the tokens of one tick are one signal, and of each
+kind of snapshot only the latest is shown. When nothing goes on the timer slows down.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+
+from engine.messages import (
+    CacheSnapshot,
+    Command,
+    EngineReady,
+    Event,
+    ExpertSnapshot,
+    Failed,
+    Finished,
+    Generate,
+    InspectModel,
+    LoadModel,
+    MemorySnapshot,
+    ModelList,
+    ModelLoaded,
+    ModelUnloaded,
+    PrefillProgress,
+    Progress,
+    ShutDown,
+    Started,
+    Stopped,
+    Token,
+)
+
+BUSY_MS = 33  # 30 Hz: as often as an eye sees a difference in text
+IDLE_MS = 200
+CALM_SECONDS = 1.0  # without an event, before the timer slows down
+
+
+class Service(Protocol):
+    """What the client needs of ``engine.service.EngineService``."""
+
+    def start(self) -> None: ...
+    def send(self, command: Command) -> None: ...
+    def stop(self) -> None: ...
+    def join(self, timeout: float | None = None) -> object: ...
+
+
+def engine_service(emit: Callable[[Event], None]) -> Service:
+    """The real engine. Imported late: only the thread it starts imports the heavy libraries."""
+    from engine.service import EngineService
+
+    return EngineService(emit)
+
+
+class EngineClient(QObject):
+    """Sends commands, re-emits events. Every signal carries the event itself, ``tokens`` what a tick collected."""
+
+    ready = Signal(object)  # EngineReady
+    progress = Signal(object)  # Progress
+    model_list = Signal(object)  # ModelList
+    model_loaded = Signal(object)  # ModelLoaded
+    model_unloaded = Signal()
+    started = Signal(object)  # Started
+    prefill_progress = Signal(object)  # PrefillProgress
+    tokens = Signal(str, str, int)  # request id, new text, tokens of the answer so far
+    finished = Signal(object)  # Finished
+    expert_snapshot = Signal(object)
+    cache_snapshot = Signal(object)
+    memory_snapshot = Signal(object)
+    failed = Signal(object)  # Failed
+    stopped = Signal()  # the engine thread has ended; nothing follows
+
+    def __init__(
+        self, make_service: Callable[[Callable[[Event], None]], Service] = engine_service, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._service = make_service(self._events.put)
+        self._last_event = time.monotonic()
+        self._running = False
+        self._working = True  # until EngineReady; then while a load or an answer is under way
+        self._timer = QTimer(self)
+        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer.timeout.connect(self._drain)
+        self._deadline = QTimer(self)
+        self._deadline.setSingleShot(True)
+        self._deadline.timeout.connect(self._end)
+
+    # ------------------------------------------------------------------------------------------- commands
+
+    def start(self) -> None:
+        """Start the engine thread; ``ready`` follows once its libraries are imported."""
+        self._running = True
+        self._service.start()
+        self._hurry()
+
+    def send(self, command: Command) -> None:
+        self._working = self._working or isinstance(command, LoadModel | Generate)
+        self._service.send(command)
+        self._hurry()
+
+    def stop(self) -> None:
+        """Stop the running load or answer at once, ahead of everything queued."""
+        self._service.stop()
+        self._hurry()
+
+    def shut_down(self, timeout: float) -> None:
+        """Stop whatever runs and end the thread. ``stopped`` follows, after ``timeout`` seconds at the latest."""
+        if not self._running:
+            self.stopped.emit()
+            return
+        self._service.stop()
+        self._service.send(ShutDown())
+        self._deadline.start(round(timeout * 1000))
+        self._hurry()
+
+    def inspect(self, source: str) -> None:
+        self.send(InspectModel(source))
+
+    @property
+    def running(self) -> bool:
+        """The engine thread was started and has not said that it ended."""
+        return self._running
+
+    # --------------------------------------------------------------------------------------------- events
+
+    def _hurry(self) -> None:
+        self._last_event = time.monotonic()
+        self._pace()
+
+    def _pace(self) -> None:
+        """Look often while something goes on, seldom when not, never once the engine has ended."""
+        calm = not self._working and time.monotonic() - self._last_event > CALM_SECONDS
+        interval = IDLE_MS if calm else BUSY_MS
+        if not self._running:
+            self._timer.stop()
+        elif not self._timer.isActive() or self._timer.interval() != interval:
+            self._timer.start(interval)
+
+    @Slot()
+    def _drain(self) -> None:
+        snapshots: dict[type, Event] = {}
+        text: list[str] = []
+        last_token: Token | None = None
+        last_progress: Progress | None = None
+
+        def flush() -> None:
+            nonlocal last_token, last_progress
+            if last_progress is not None:
+                self.progress.emit(last_progress)
+                last_progress = None
+            if last_token is not None:
+                self.tokens.emit(last_token.request_id, "".join(text), last_token.count)
+                text.clear()
+                last_token = None
+
+        for _ in range(self._events.qsize()):
+            try:
+                event = self._events.get_nowait()
+            except queue.Empty:  # cannot happen: this is the only reader
+                break
+            self._last_event = time.monotonic()
+            if isinstance(event, Token):
+                if last_progress is not None or (last_token and last_token.request_id != event.request_id):
+                    flush()
+                text.append(event.text)
+                last_token = event
+            elif isinstance(event, Progress):
+                if last_token is not None:
+                    flush()
+                last_progress = event
+            elif isinstance(event, ExpertSnapshot | CacheSnapshot | MemorySnapshot):
+                snapshots[type(event)] = event
+            else:
+                flush()
+                self._emit(event)
+        flush()
+        for snapshot in snapshots.values():
+            self._emit(snapshot)
+        self._pace()
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, EngineReady | ModelLoaded | Finished | Failed):
+            self._working = False
+        match event:
+            case EngineReady():
+                self.ready.emit(event)
+            case ModelList():
+                self.model_list.emit(event)
+            case ModelLoaded():
+                self.model_loaded.emit(event)
+            case ModelUnloaded():
+                self.model_unloaded.emit()
+            case Started():
+                self.started.emit(event)
+            case PrefillProgress():
+                self.prefill_progress.emit(event)
+            case Finished():
+                self.finished.emit(event)
+            case ExpertSnapshot():
+                self.expert_snapshot.emit(event)
+            case CacheSnapshot():
+                self.cache_snapshot.emit(event)
+            case MemorySnapshot():
+                self.memory_snapshot.emit(event)
+            case Failed():
+                self.failed.emit(event)
+            case Stopped():
+                self._end()
+
+    @Slot()
+    def _end(self) -> None:
+        if self._running:
+            self._running = False
+            self._deadline.stop()
+            self._timer.stop()
+            self.stopped.emit()

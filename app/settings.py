@@ -1,0 +1,129 @@
+"""What the user chose, kept between starts.
+
+Every option is declared once in ``Settings``, with its default and what values mean something. A stored value that
+does not (edited by hand, from another version, of the wrong type) falls back to the default and is overwritten by the
+next save. One small JSON file, replaced atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+log = logging.getLogger("greenroom.settings")
+
+T = TypeVar("T")
+
+
+class Option(Generic[T]):
+    """One setting: a typed attribute of ``Settings`` that saves itself when it is assigned."""
+
+    def __init__(self, default: T, check: Callable[[T], bool] = lambda value: True) -> None:
+        self.default = default
+        self._check = check
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, settings: None, owner: type) -> Option[T]: ...
+    @overload
+    def __get__(self, settings: Settings, owner: type) -> T: ...
+    def __get__(self, settings: Settings | None, owner: type) -> Option[T] | T:
+        if settings is None:
+            return self
+        value: T = settings._values.get(self.name, self.default)
+        return value
+
+    def __set__(self, settings: Settings, value: T) -> None:
+        parsed = self.parse(value)
+        if settings._values.get(self.name, self.default) != parsed:
+            settings._values[self.name] = parsed
+            settings.save()
+
+    def parse(self, value: Any) -> T:
+        """``value`` as this option's type, or the default when it means nothing here."""
+        wanted = type(self.default)
+        if isinstance(value, list) and wanted is tuple:
+            value = tuple(value)
+        if wanted is float and type(value) is int:
+            value = float(value)
+        good = type(value) is wanted and not (isinstance(value, float) and not math.isfinite(value))
+        if isinstance(value, tuple):
+            good = good and all(isinstance(item, str) for item in value)
+        return value if good and self._check(value) else self.default
+
+
+def one_of(*choices: str) -> Callable[[str], bool]:
+    return lambda value: value in choices
+
+
+def between(low: float, high: float) -> Callable[[float], bool]:
+    return lambda value: low <= value <= high
+
+
+class Settings:
+    """All options, loaded from ``path`` (``None``: kept in memory only)."""
+
+    # the window
+    theme = Option("system", one_of("system", "light", "dark"))
+    geometry = Option("")  # QWidget.saveGeometry, base64
+    sidebar_open = Option(True)
+    panels_open = Option(True)
+    sidebar_width = Option(248, between(160, 600))
+    panels_width = Option(368, between(280, 900))
+    export_folder = Option("")
+
+    # the answer
+    preset = Option("balanced", one_of("precise", "balanced", "creative"))
+    max_tokens = Option(1024, between(1, 1_000_000))
+
+    # the model
+    last_source = Option("")  # what LoadModel took; empty: none yet
+    last_experts = Option("auto")
+    last_policy = Option("lru")
+    last_context = Option(0, between(0, 100_000_000))
+    last_device = Option("auto")
+    last_dtype = Option("auto")
+    loading_source = Option("")  # set while a model loads: still set at the next start means that the load crashed
+    model_folders: Option[tuple[str, ...]] = Option(())  # where the picker looks besides the demo and the hub cache
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._values: dict[str, Any] = {}
+        stored = self._read()
+        for name, option in vars(type(self)).items():
+            if isinstance(option, Option) and name in stored:
+                self._values[name] = option.parse(stored[name])
+
+    def _read(self) -> dict[str, Any]:
+        if self._path is None:
+            return {}
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("Settings in %s cannot be read, defaults are used: %s", self._path, error)
+            return {}
+        return stored if isinstance(stored, dict) else {}
+
+    def save(self) -> None:
+        """Write everything that was ever set. A full or read-only disk costs the setting, not the program."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".settings-")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(self._values, file, indent=2, ensure_ascii=False)
+            Path(name).replace(self._path)
+        except OSError as error:
+            log.warning("Settings cannot be saved in %s: %s", self._path, error)
