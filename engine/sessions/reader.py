@@ -1,0 +1,260 @@
+"""Reading a conversation back: tolerant of torn and damaged lines, plain about what it cannot read.
+
+``read_conversation`` is what the window opens; it never looks into pass records. ``recount`` and the replay do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from engine.errors import SessionError
+from engine.messages import CacheCounters, Timings
+from engine.sessions import appendfile, packing
+from engine.sessions.conversation import Conversation, Message
+from engine.sessions.records import PASS_PREFIX, Header, parse_header, parse_record
+
+_T = TypeVar("_T")
+_REASONS = ("end", "length", "stopped", "error")
+_RESCUE_LINES = 100  # looked at when the first line is damaged
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One forward pass, decoded. ``routed`` is None where several tokens were computed together."""
+
+    answer: str
+    phase: str  # "prefill" or "decode"
+    tokens: int
+    routed: np.ndarray | None  # [layers, top_k] uint16, packing.NO_EXPERT where nobody was chosen
+    counts: np.ndarray  # [layers, experts] uint32, tokens that chose the expert
+    missed: np.ndarray  # [layers, experts] bool, wanted and not resident
+    fetched_bytes: int
+    stall: float  # seconds
+    seconds: float
+
+    @property
+    def misses(self) -> int:
+        return int(np.count_nonzero(self.missed))
+
+    @property
+    def hits(self) -> int:
+        return int(np.count_nonzero(self.counts)) - self.misses
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Expert uses found in the pass records, to be compared with what the program showed."""
+
+    prefill_hits: int = 0
+    prefill_misses: int = 0
+    decode_hits: int = 0
+    decode_misses: int = 0
+    passes: int = 0
+    fetched_bytes: int = 0
+    damaged: int = 0  # lines that could not be read
+
+
+class Records:
+    """Iterates over a log's records after the header. ``damaged`` and ``torn`` are known when the end is reached."""
+
+    def __init__(self, path: Path, passes: bool) -> None:
+        self.path = path
+        self.damaged = 0
+        self.torn = False
+        self.header: Header | None = None  # None until read, and when it is damaged
+        self._passes = passes
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.damaged, self.torn = 0, False
+        try:
+            with self.path.open("rb") as file:
+                self._read_header(file.readline())
+                for line in file:
+                    if not self._passes and line.startswith(PASS_PREFIX):
+                        continue
+                    record = parse_record(line)
+                    if record is not None:
+                        yield record
+                    elif not line.endswith(b"\n"):
+                        self.torn = True
+                    elif line.strip():
+                        self.damaged += 1
+        except OSError as error:
+            raise appendfile.failure(self.path, error) from error
+
+    def _read_header(self, line: bytes) -> None:
+        try:
+            self.header = parse_header(line, self.path.name)
+        except SessionError:
+            if parse_record(line) is not None or not self._messages_follow():
+                raise
+            self.damaged += 1
+
+    def _messages_follow(self) -> bool:
+        """Whether a damaged first line is followed by a conversation all the same."""
+        with self.path.open("rb") as file:
+            records = (parse_record(line) for _, line in zip(range(_RESCUE_LINES), file, strict=False))
+            return any(record is not None and record["type"] == "message" for record in records)
+
+
+def read_records(path: Path, passes: bool = True) -> Records:
+    """Every record after the header that can be read, in order; ``passes=False`` skips pass records unparsed.
+
+    SessionError while iterating when the file is no log, a newer program's, or cannot be read.
+    """
+    return Records(path, passes)
+
+
+def read_conversation(path: Path) -> Conversation:
+    """The messages of a log. An answer that was never finished is what streamed of it, with reason "stopped"."""
+    appendfile.flush_pending(path)
+    records = read_records(path, passes=False)
+    conversation = Conversation(id=path.stem)
+    drafts: dict[str, list[str]] = {}
+    models: list[str] = []
+    for record in records:
+        kind = record["type"]
+        if kind == "message":
+            message = _message(record)
+            if message is None:
+                conversation.damaged += 1
+            else:
+                conversation.add(message)
+                drafts.pop(message.id, None)
+        elif kind in ("start", "delta"):
+            _draft(record, conversation, drafts)
+        elif kind == "model" and (name := str(record.get("name", ""))) not in models:
+            models.append(name)
+    for answer, pieces in drafts.items():
+        unfinished = conversation.messages[answer]
+        if pieces:
+            conversation.add(dataclasses.replace(unfinished, text="".join(pieces)))
+        elif not conversation.children(answer):
+            conversation.remove(answer)  # killed before its first word: nothing was said
+    if records.header is not None:
+        conversation.id = records.header.conversation or path.stem
+        conversation.created = records.header.created
+    conversation.models = tuple(models)
+    conversation.damaged += records.damaged
+    conversation.torn = records.torn
+    return conversation
+
+
+def decode_pass(record: Mapping[str, Any], layers: int, experts: int, top_k: int) -> Pass:
+    """A pass record with its arrays. SessionError when they do not fit the model or are damaged."""
+    try:
+        routed = None
+        if "routed" in record:
+            routed = packing.unpack_routed(record["routed"], layers, top_k)
+            counts = _counted(routed, experts)
+        else:
+            counts = packing.unpack_counts(record["counts"], layers, experts)
+        return Pass(
+            answer=str(record["answer"]),
+            phase=str(record["phase"]),
+            tokens=int(record["tokens"]),
+            routed=routed,
+            counts=counts,
+            missed=packing.unpack_missed(record["missed"], layers, experts),
+            fetched_bytes=int(record.get("bytes", 0)),
+            stall=float(record.get("stall", 0.0)),
+            seconds=float(record.get("seconds", 0.0)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SessionError("A record of the conversation's log is damaged: a pass lacks what it needs.") from error
+
+
+def decode_resident(record: Mapping[str, Any]) -> np.ndarray:
+    """uint32 keys ``layer * experts + expert`` of a model record, from least to most recently used."""
+    return packing.unpack_resident(str(record.get("resident", "")))
+
+
+def recount(path: Path, answer: str | None = None) -> Counts:
+    """Hits and misses as the pass records tell them, of all answers or of one."""
+    appendfile.flush_pending(path)
+    sums = {"prefill_hits": 0, "prefill_misses": 0, "decode_hits": 0, "decode_misses": 0}
+    passes = fetched = damaged = 0
+    shape: tuple[int, int, int] | None = None
+    records = read_records(path)
+    for record in records:
+        if record["type"] == "model":
+            shape = _shape(record)
+        elif record["type"] == "pass" and (answer is None or record.get("answer") == answer):
+            try:
+                if shape is None:
+                    raise SessionError("A pass comes before the model that made it.")
+                one = decode_pass(record, *shape)
+            except SessionError:
+                damaged += 1
+                continue
+            phase = "decode" if one.phase == "decode" else "prefill"
+            sums[f"{phase}_hits"] += one.hits
+            sums[f"{phase}_misses"] += one.misses
+            passes += 1
+            fetched += one.fetched_bytes
+    return Counts(**sums, passes=passes, fetched_bytes=fetched, damaged=damaged + records.damaged)
+
+
+def _message(record: Mapping[str, Any]) -> Message | None:
+    id, parent, role, text = (record.get(key) for key in ("id", "parent", "role", "text"))
+    if not isinstance(id, str) or not isinstance(text, str) or role not in ("system", "user", "assistant"):
+        return None
+    reason = record.get("reason")
+    seed = record.get("seed")
+    return Message(
+        id=id,
+        parent=parent if isinstance(parent, str) else None,
+        role=role,
+        text=text,
+        time=str(record.get("time", "")),
+        reason=reason if reason in _REASONS else None,
+        timings=_dataclass(Timings, record.get("timings")),
+        cache=_dataclass(CacheCounters, record.get("cache")),
+        seed=seed if isinstance(seed, int) else None,
+        error=str(record.get("error") or ""),
+    )
+
+
+def _draft(record: Mapping[str, Any], conversation: Conversation, drafts: dict[str, list[str]]) -> None:
+    """Keep place and text of an answer under way."""
+    answer = record.get("answer")
+    if not isinstance(answer, str):
+        conversation.damaged += 1
+        return
+    if record["type"] == "start" or answer not in conversation.messages:
+        # without its start record, the answer belongs under the newest message
+        newest = next(reversed(conversation.messages), None)
+        parent = record.get("parent", newest)
+        drafts[answer] = []  # a second start begins the answer anew
+        conversation.add(Message(answer, parent, "assistant", "", str(record.get("time", "")), reason="stopped"))
+    if record["type"] == "delta" and answer in drafts:
+        drafts[answer].append(str(record.get("text", "")))
+
+
+def _shape(record: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    values = [record.get(key) for key in ("layers", "experts", "top_k")]
+    return (values[0], values[1], values[2]) if all(isinstance(value, int) for value in values) else None  # type: ignore[return-value]
+
+
+def _counted(routed: np.ndarray, experts: int) -> np.ndarray:
+    """``[layers, top_k]`` ids as ``[layers, experts]`` counts."""
+    layers = routed.shape[0]
+    layer, place = np.nonzero(routed != packing.NO_EXPERT)
+    ids = routed[layer, place].astype(np.int64)
+    if ids.size and ids.max() >= experts:
+        raise SessionError("A record of the conversation's log is damaged: it names an expert the model lacks.")
+    return np.bincount(layer * experts + ids, minlength=layers * experts).reshape(layers, experts).astype(np.uint32)
+
+
+def _dataclass(kind: type[_T], values: object) -> _T | None:
+    """The dataclass with what is known of ``values``; unknown keys are for newer programs."""
+    if not isinstance(values, dict):
+        return None
+    names = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in values.items() if key in names})
