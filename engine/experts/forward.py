@@ -1,0 +1,100 @@
+"""The hook: one function registered with transformers that computes a layer's routed experts from slots.
+
+transformers calls it for every experts module of every architecture on its registry as
+``fn(module, hidden_states [T, H], top_k_index [T, k], top_k_weights [T, k]) -> [T, H]``.
+
+Every (token, choice) is computed into a place of its own and summed over k at the end, in one fixed order: so the
+result is the same to the last bit whoever was resident, in whatever slot, and however many waves it took.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from engine.experts.runtime import ExpertRuntime
+
+IMPLEMENTATION = "greenroom"
+
+
+class _Experts(Protocol):
+    """What transformers' decorator and ``attach`` put on an experts module."""
+
+    num_experts: int
+    has_gate: bool
+    has_bias: bool
+    is_transposed: bool
+    has_post_expert_norm: bool
+    greenroom_layer: int
+    greenroom_runtime: ExpertRuntime
+
+    def _apply_gate(self, gate_up: Tensor) -> Tensor: ...
+    def act_fn(self, up: Tensor) -> Tensor: ...
+    def post_expert_norm(self, out: Tensor) -> Tensor: ...
+
+
+def attach(module: nn.Module, layer: int, runtime: ExpertRuntime) -> None:
+    """Tell an experts module where its experts come from. layer: its number among the layers that have experts."""
+    module.greenroom_layer = layer  # type: ignore[assignment]
+    module.greenroom_runtime = runtime  # type: ignore[assignment]
+
+
+def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """Routed experts' weighted sum, ``[T, H]``, in ``hidden_states``' number format."""
+    experts = cast(_Experts, module)
+    if top_k_index.shape[0] == 1:
+        return _one_token(experts, hidden_states, top_k_index, top_k_weights)
+    return _many_tokens(experts, hidden_states, top_k_index, top_k_weights)
+
+
+ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts_forward)
+
+
+def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    runtime, layer = experts.greenroom_runtime, experts.greenroom_layer
+    ids = [expert for expert in index[0].tolist() if expert < experts.num_experts]
+    runtime.observer.routed(layer, ids)
+    place = {expert: position for position, expert in enumerate(index[0].tolist())}
+    wanted = np.array(sorted(ids), dtype=np.int64)
+    outputs = hidden.new_zeros(index.shape[1], hidden.shape[1])
+    for served, views in runtime.serve(layer, wanted, np.ones(len(wanted), np.uint32)):
+        for expert, parameters in zip(served, views, strict=True):
+            outputs[place[expert]] = _expert(experts, parameters, hidden)[0]
+    return (outputs * weights[0].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
+
+
+def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    runtime, layer = experts.greenroom_runtime, experts.greenroom_layer
+    tokens, k = index.shape
+    flat = index.reshape(-1)
+    by_expert = flat.argsort(stable=True)  # positions in [T * k], grouped by expert
+    counts = torch.bincount(flat, minlength=experts.num_experts + 1)[: experts.num_experts].cpu().numpy()
+    ends = counts.cumsum()
+    wanted = np.flatnonzero(counts)
+    outputs = hidden.new_zeros(tokens * k, hidden.shape[1])
+    for served, views in runtime.serve(layer, wanted, counts[wanted].astype(np.uint32)):
+        for expert, parameters in zip(served, views, strict=True):
+            positions = by_expert[ends[expert] - counts[expert] : ends[expert]]
+            outputs[positions] = _expert(experts, parameters, hidden[positions // k])
+    weighted = outputs.view(tokens, k, -1) * weights.unsqueeze(-1)
+    return weighted.sum(dim=1).to(hidden.dtype)
+
+
+def _expert(experts: _Experts, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
+    """One expert on ``rows [n, H]``, honouring the flags the architecture declares."""
+    name = "gate_up_proj" if experts.has_gate else "up_proj"
+    up = _project(experts, parameters, name, rows)
+    inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
+    out = _project(experts, parameters, "down_proj", inner)
+    return experts.post_expert_norm(out) if experts.has_post_expert_norm else out
+
+
+def _project(experts: _Experts, parameters: dict[str, Tensor], name: str, rows: Tensor) -> Tensor:
+    weight = parameters[name]
+    bias = parameters[f"{name}_bias"] if experts.has_bias else None
+    return linear(rows, weight.t() if experts.is_transposed else weight, bias)

@@ -1,0 +1,124 @@
+"""What happened to the experts: counted as the hook runs, read by panels, logs and (later) predictors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from engine.messages import CacheCounters, Cell
+
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass
+class PassRecord:
+    """One forward pass: who was wanted and who had to be fetched.
+
+    counts: uint32 ``[layers, experts]``, how many tokens chose the expert. missed: bool, the same shape.
+    routed: uint16 ``[layers, top_k]`` in the router's order when the pass had one token, else None.
+    """
+
+    phase: Phase
+    tokens: int
+    counts: np.ndarray
+    missed: np.ndarray
+    routed: np.ndarray | None
+    fetched_bytes: int = 0
+    stall_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def hits(self) -> int:
+        return int((self.counts > 0).sum()) - self.misses
+
+    @property
+    def misses(self) -> int:
+        return int(self.missed.sum())
+
+
+@dataclass
+class Totals:
+    """Running sums behind ``CacheCounters``."""
+
+    hits: dict[Phase, int] = field(default_factory=lambda: {"prefill": 0, "decode": 0})
+    misses: dict[Phase, int] = field(default_factory=lambda: {"prefill": 0, "decode": 0})
+    fetched_bytes: int = 0
+    stall_seconds: float = 0.0
+    hook_calls: int = 0
+
+
+class Observer:
+    """Counts uses per expert and per pass. All arrays are ``[layers, experts]``; only the engine thread writes."""
+
+    def __init__(self, layers: int, experts: int, top_k: int) -> None:
+        self.shape = (layers, experts)
+        self.top_k = top_k
+        self.totals = Totals()
+        self.answer = np.zeros(self.shape, np.uint32)
+        self.chat = np.zeros(self.shape, np.uint32)
+        self.total = np.zeros(self.shape, np.uint32)
+        self.last: PassRecord = self._fresh("prefill", 0)
+        self._now = self.last
+
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        self._now = self._fresh(phase, tokens)
+
+    def used(self, layer: int, experts: np.ndarray, counts: np.ndarray, missed: np.ndarray) -> None:
+        """``experts`` (distinct ids) were chosen by ``counts`` tokens each; ``missed`` of them were not resident."""
+        now, totals = self._now, self.totals
+        now.counts[layer, experts] += counts
+        now.missed[layer, experts] |= missed
+        misses = int(missed.sum())
+        totals.misses[now.phase] += misses
+        totals.hits[now.phase] += len(experts) - misses
+        totals.hook_calls += 1
+
+    def routed(self, layer: int, ids: list[int]) -> None:
+        """The router's choice for the one token of this pass, best first."""
+        if self._now.routed is not None and len(ids) <= self.top_k:
+            self._now.routed[layer, : len(ids)] = ids
+
+    def fetched(self, nbytes: int, stall_seconds: float) -> None:
+        self._now.fetched_bytes += nbytes
+        self._now.stall_seconds += stall_seconds
+        self.totals.fetched_bytes += nbytes
+        self.totals.stall_seconds += stall_seconds
+
+    def end_pass(self, seconds: float) -> PassRecord:
+        """Close the pass and add it to the running counts; an unfinished pass (stopped) is closed the same way."""
+        self._now.seconds = seconds
+        self.last = self._now
+        for running in (self.answer, self.chat, self.total):
+            running += self.last.counts
+        return self.last
+
+    def begin_answer(self, new_chat: bool) -> None:
+        self.answer[:] = 0
+        if new_chat:
+            self.chat[:] = 0
+
+    def counters(self, evictions: int) -> CacheCounters:
+        totals = self.totals
+        return CacheCounters(
+            totals.hits["prefill"],
+            totals.misses["prefill"],
+            totals.hits["decode"],
+            totals.misses["decode"],
+            evictions,
+            totals.fetched_bytes,
+            totals.stall_seconds,
+            totals.hook_calls,
+        )
+
+    def cells(self, resident: np.ndarray) -> np.ndarray:
+        """uint8 ``[layers, experts]`` of ``Cell`` bits about the latest pass; ``resident``: bool, who is in a slot."""
+        wanted = self.last.counts > 0
+        cells = resident * np.uint8(Cell.RESIDENT) + wanted * np.uint8(Cell.ROUTED)
+        cells += (wanted & ~self.last.missed) * np.uint8(Cell.HIT) + self.last.missed * np.uint8(Cell.MISS)
+        return cells.astype(np.uint8)
+
+    def _fresh(self, phase: Phase, tokens: int) -> PassRecord:
+        routed = np.full((self.shape[0], self.top_k), 65535, np.uint16) if tokens == 1 else None
+        return PassRecord(phase, tokens, np.zeros(self.shape, np.uint32), np.zeros(self.shape, bool), routed)

@@ -1,0 +1,242 @@
+"""Where each expert's bytes are: from the headers and transformers' own conversion mapping, no tensor read.
+
+A checkpoint holds experts either one tensor each (``experts.7.w1.weight``) or fused (slice [e] of a big tensor), under
+the hub's names. transformers knows for each architecture which of them make up which parameter, and by what operations;
+the index asks it, and keeps for every (layer, expert) the byte ranges and, where needed, those operations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import (
+    Concatenate,
+    MergeModulelist,
+    WeightConverter,
+    WeightRenaming,
+    dot_natural_key,
+    rename_source_key,
+)
+
+from engine.errors import ModelError
+from engine.models.folder import ModelFolder
+from engine.models.headers import TensorRef
+from engine.models.skeleton import ExpertsModule, Skeleton
+
+TORCH_DTYPE = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of bytes in a file that belongs to one expert: a whole tensor, or slice [e] of a fused one."""
+
+    file: Path
+    offset: int
+    nbytes: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]  # with a leading 1 when cut from a fused tensor
+    source_pattern: str  # which of the converter's inputs it is
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSource:
+    """One expert's share of one parameter (or of several, when one tensor is split over them).
+
+    converter None: the pieces' numbers, one after the other, are the parameter in its own layout.
+    """
+
+    target: str  # the parameter's full name, "model.layers.3.mlp.experts.down_proj"
+    pieces: tuple[Piece, ...]
+    converter: WeightConverter | None
+
+
+@dataclass(frozen=True)
+class ExpertIndex:
+    """Of every experts module in the model, in layer order, every expert's sources."""
+
+    modules: tuple[ExpertsModule, ...]
+    sources: tuple[tuple[tuple[ParameterSource, ...], ...], ...]  # [layer][expert] -> its parameters
+    names: frozenset[str]  # checkpoint names that belong to experts; everything else is dense
+
+    def stored_bytes(self) -> int:
+        """Bytes of all routed experts in the checkpoint."""
+        return sum(piece.nbytes for _, _, source in self._walk() for piece in source.pieces)
+
+    def stored_dtypes(self) -> set[torch.dtype]:
+        return {piece.dtype for _, _, source in self._walk() for piece in source.pieces}
+
+    def _walk(self) -> Iterator[tuple[int, int, ParameterSource]]:
+        for layer, experts in enumerate(self.sources):
+            for expert, parameters in enumerate(experts):
+                for source in parameters:
+                    yield layer, expert, source
+
+
+def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel) -> ExpertIndex:
+    """Map every (layer, expert) of ``model`` to its bytes.
+
+    model: an instance of ``skeleton.model_class``, on the meta device or loaded.
+    Raises ModelError naming what is missing when some expert has no weights under a name transformers knows.
+    """
+    if not skeleton.experts:
+        raise _no_experts(skeleton)
+    mapping = get_model_conversion_mapping(model)
+    renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
+    converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
+    by_pattern = {pattern: entry for entry in converters for pattern in entry.source_patterns}
+    names = dict.fromkeys(skeleton.state_names, True)
+
+    # target parameter -> (converter, {source pattern: tensors in natural order})
+    found: dict[str, tuple[WeightConverter | None, dict[str, list[TensorRef]]]] = {}
+    for key in sorted(folder.tensors, key=dot_natural_key):
+        target, pattern = rename_source_key(key, renamings, converters, model.base_model_prefix, names)
+        if target not in names and key in names:
+            target, pattern = rename_source_key(key, [], [], model.base_model_prefix, names)
+        converter = by_pattern[pattern] if pattern is not None else None
+        _, tensors = found.setdefault(target, (converter, {}))
+        tensors.setdefault(pattern if pattern is not None else key, []).append(folder.tensors[key])
+
+    sources: list[tuple[tuple[ParameterSource, ...], ...]] = []
+    used: set[str] = set()
+    for module in skeleton.experts:
+        per_expert: list[list[ParameterSource]] = [[] for _ in range(module.num_experts)]
+        covered: set[str] = set()
+        for target, (converter, tensors) in found.items():
+            if not target.startswith(module.path + ".") or target.rpartition(".")[0] != module.path:
+                continue
+            parameters = _targets(target, converter, module)
+            covered.update(parameters)
+            if not parameters:
+                continue
+            used.update(ref.name for refs in tensors.values() for ref in refs)
+            for expert, source in enumerate(_split(target, converter, tensors, module)):
+                per_expert[expert].append(source)
+        missing = sorted(set(module.parameters) - covered)
+        if missing:
+            raise _unknown_names(folder, module, missing)
+        sources.append(tuple(tuple(parameters) for parameters in per_expert))
+    return ExpertIndex(tuple(skeleton.experts), tuple(sources), frozenset(used))
+
+
+def _targets(target: str, converter: WeightConverter | None, module: ExpertsModule) -> set[str]:
+    """Which of the module's parameters this source fills (several when one tensor is split over them)."""
+    leaf = target.rpartition(".")[2]
+    if converter is None or len(converter.target_patterns) == 1:
+        return {leaf} & set(module.parameters)
+    return {pattern.rpartition(".")[2] for pattern in converter.target_patterns} & set(module.parameters)
+
+
+def _split(
+    target: str, converter: WeightConverter | None, tensors: dict[str, list[TensorRef]], module: ExpertsModule
+) -> Iterator[ParameterSource]:
+    count = module.num_experts
+    plain = _is_plain(converter)
+    patterns = [p for p in converter.source_patterns if p in tensors] if converter else list(tensors)
+    absent = [p for p in converter.source_patterns if p not in tensors] if converter and plain else []
+    if absent:
+        raise ModelError(f"The checkpoint has no tensors like {absent[0]!r} for {target}; it is incomplete.")
+    for pattern in patterns:
+        _check_count(target, tensors[pattern], count)
+    own = deepcopy(converter) if converter and not plain else None
+    for expert in range(count):
+        pieces = tuple(_piece(tensors[pattern], expert, pattern, count) for pattern in patterns)
+        source = ParameterSource(target, pieces, own)
+        if own is None:
+            _check_size(source, module)
+        yield source
+
+
+def _is_plain(converter: WeightConverter | None) -> bool:
+    """True when the expert in the module's layout is just its tensors' bytes one after the other."""
+    if converter is None:
+        return True
+    operations = converter.operations
+    stack = isinstance(operations[0], MergeModulelist) and operations[0].dim == 0
+    # of a stack [experts, rows, columns], dim 1 is the first of one expert: joined there, rows follow rows
+    joined = len(operations) == 1 or (
+        len(operations) == 2
+        and type(operations[1]) is Concatenate
+        and operations[1].dim == 1
+        and operations[1].num_shards_attribute is None
+    )
+    return stack and joined and len(converter.target_patterns) == 1
+
+
+def _check_count(target: str, refs: list[TensorRef], count: int) -> None:
+    if len(refs) == 1 and refs[0].shape and refs[0].shape[0] == count:
+        return
+    numbers = [_expert_number(ref.name) for ref in refs]
+    if len(refs) == count and (None in numbers or numbers == list(range(count))):
+        return
+    gone = sorted(set(range(count)) - {number for number in numbers if number is not None})
+    if gone:
+        raise ModelError(
+            f"The checkpoint is incomplete: {target} needs {count} experts, and the tensors of expert "
+            f"{', '.join(map(str, gone[:6]))}{' and more' if len(gone) > 6 else ''} are missing."
+        )
+    raise ModelError(f"{target} needs {count} experts, and the checkpoint has {len(refs)} tensors for it.")
+
+
+def _expert_number(name: str) -> int | None:
+    match = re.search(r"experts\.(\d+)\.", name)
+    return int(match[1]) if match else None
+
+
+def _piece(refs: list[TensorRef], expert: int, pattern: str, count: int) -> Piece:
+    if len(refs) == 1 and (count > 1 or (refs[0].shape[:1] == (1,) and _expert_number(refs[0].name) is None)):
+        ref = refs[0]
+        nbytes = ref.nbytes // count
+        return Piece(ref.file, ref.offset + expert * nbytes, nbytes, _dtype(ref), (1, *ref.shape[1:]), pattern)
+    ref = refs[expert]
+    return Piece(ref.file, ref.offset, ref.nbytes, _dtype(ref), ref.shape, pattern)
+
+
+def _dtype(ref: TensorRef) -> torch.dtype:
+    if ref.dtype not in TORCH_DTYPE:
+        raise ModelError(f"The tensor {ref.name} has the number format {ref.dtype}, which Greenroom does not run.")
+    return TORCH_DTYPE[ref.dtype]
+
+
+def _check_size(source: ParameterSource, module: ExpertsModule) -> None:
+    shape = module.parameters[source.target.rpartition(".")[2]]
+    stored = sum(piece.nbytes // piece.dtype.itemsize for piece in source.pieces)
+    if stored != prod(shape):
+        raise ModelError(
+            f"{source.target} should have {prod(shape):,} numbers per expert, {list(shape)}, and the checkpoint has "
+            f"{stored:,}. The config does not fit these weights."
+        )
+
+
+def _no_experts(skeleton: Skeleton) -> ModelError:
+    config = skeleton.config
+    text_config = config.get_text_config()
+    marks = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "ffn_config")
+    if any(getattr(text_config, mark, None) for mark in marks):
+        return ModelError(
+            f"The family {config.model_type} routes its experts in a way of its own, which Greenroom does not "
+            "support yet."
+        )
+    return ModelError(
+        f"This is a dense model ({config.model_type}): it has no experts to offload. Greenroom is for "
+        "Mixture-of-Experts models, such as OLMoE, Qwen3-30B-A3B or Mixtral."
+    )
+
+
+def _unknown_names(folder: ModelFolder, module: ExpertsModule, missing: list[str]) -> ModelError:
+    parent = module.path.rpartition(".")[0]
+    near = [name for name in sorted(folder.tensors, key=dot_natural_key) if parent in name] or sorted(folder.tensors)
+    return ModelError(
+        f"No weights found for {module.path}.{missing[0]}. The checkpoint calls its tensors otherwise, "
+        f"for example {', '.join(near[:3])}; this version of transformers cannot place them."
+    )

@@ -1,0 +1,120 @@
+"""A model without its routed experts: the class that loads everything else, and the shapes of what it left out.
+
+Works for every architecture whose experts go through ``transformers.integrations.moe``; no per-model code.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from engine.errors import ModelError
+from engine.models.folder import ModelFolder
+
+
+@dataclass(frozen=True)
+class ExpertsModule:
+    """One layer's experts, as the architecture declares them.
+
+    path: the module's name in the model. parameters: per parameter the shape of ONE expert, in the module's layout.
+    """
+
+    path: str
+    num_experts: int
+    parameters: dict[str, tuple[int, ...]]
+    dtype: torch.dtype
+
+
+@dataclass
+class Skeleton:
+    """A class that builds the model without experts, and what the last instance left out.
+
+    state_names: all names in the state dict of the whole model, experts included.
+    """
+
+    model_class: type[PreTrainedModel]
+    config: PretrainedConfig
+    experts: list[ExpertsModule] = field(default_factory=list)
+    state_names: set[str] = field(default_factory=set)
+
+    def meta_model(self) -> PreTrainedModel:
+        """The model without experts on the meta device: names and shapes, no bytes."""
+        with torch.device("meta"):
+            return self.model_class(self.config)
+
+    @property
+    def top_k(self) -> int:
+        """Experts per token, as the config says; 0 where it does not say."""
+        text_config = self.config.get_text_config()
+        for name in ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "experts_per_token", "top_k"):
+            value = getattr(text_config, name, None)
+            if isinstance(value, list | tuple):
+                value = max(value, default=0)
+            if isinstance(value, int) and value:
+                return value
+        return 0
+
+
+def load_config(folder: ModelFolder) -> PretrainedConfig:
+    """The folder's config as transformers reads it; remote code is never run."""
+    if "auto_map" in folder.config and folder.family not in CONFIG_MAPPING:
+        raise ModelError(
+            f"The model wants to run its own Python code ({folder.family}), which Greenroom never does. "
+            "Choose a model that transformers supports itself."
+        )
+    try:
+        return AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    except (ValueError, KeyError) as error:
+        raise ModelError(
+            f"transformers does not know the architecture {folder.family!r}; a newer Greenroom may. ({error})"
+        ) from error
+
+
+def make_skeleton(config: PretrainedConfig) -> Skeleton:
+    """Prepare the model class of ``config``. Raises ModelError for a dense model or one without a causal LM class."""
+    parent = _causal_class(config)
+    skeleton = Skeleton(parent, config)
+
+    def __init__(self: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
+        parent.__init__(self, *args, **kwargs)
+        skeleton.state_names = set(self.state_dict())
+        skeleton.experts = [_strip(path, module) for path, module in _experts_modules(self)]
+
+    members = {"__init__": __init__, "__module__": parent.__module__, "__qualname__": parent.__qualname__}
+    skeleton.model_class = type(parent.__name__, (parent,), members)
+    return skeleton
+
+
+def _causal_class(config: PretrainedConfig) -> type[PreTrainedModel]:
+    try:
+        found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    except KeyError:
+        raise ModelError(f"{config.model_type} is not a text model that answers; Greenroom needs one.") from None
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _experts_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    marks = ("is_transposed", "has_gate", "_is_expert_parallel", "num_experts")
+    found = [(path, module) for path, module in model.named_modules() if all(hasattr(module, mark) for mark in marks)]
+    return sorted(found, key=lambda pair: [int(part) for part in re.findall(r"\d+", pair[0])])
+
+
+def _strip(path: str, module: nn.Module) -> ExpertsModule:
+    """Delete the module's per-expert parameters and note their shapes."""
+    count = int(module.num_experts)
+    shapes: dict[str, tuple[int, ...]] = {}
+    dtype = torch.float32
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        if parameter.dim() >= 1 and parameter.shape[0] == count:
+            shapes[name] = tuple(parameter.shape[1:])
+            dtype = parameter.dtype
+            delattr(module, name)
+    module._is_hf_initialized = True  # else weight init touches what is gone
+    return ExpertsModule(path, count, shapes, dtype)
