@@ -1,0 +1,94 @@
+"""What each cell of the heatmap says, worked out from a snapshot: one byte per expert, no drawing.
+
+A state byte is ``mark << 5 | resident << 4 | level``: level 0 is an expert without use, 1..15 rise with the logarithm
+of its uses. Layers and experts are numbered from 0, as in the session log and in transformers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+import numpy as np
+
+from engine.messages import Cell, ExpertSnapshot
+
+LEVELS = 16
+STATES = 256
+
+_MOST = LEVELS - 1
+_FAINTEST_RESIDENT = 3  # in Mode.TOKEN an unused expert on the device still stands out from one that waits
+_CALM_TOP = 8  # counts below this do not reach full brightness: the first tokens of an answer do not flash
+_RANGE = 64.0  # the ramp spans counts from 1/64 of the largest up to the largest
+
+
+class Mode(Enum):
+    """Which uses the heatmap shows."""
+
+    TOKEN = "token"  # the latest forward pass, with marks; brightness is use in this answer
+    ANSWER = "answer"
+    CHAT = "chat"
+    TOTAL = "total"
+
+
+class Mark(IntEnum):
+    """What happened to the expert in the latest forward pass."""
+
+    NONE = 0
+    HIT = 1
+    MISS = 2
+    PREDICTED = 3
+    HIT_PREDICTED = 4
+    MISS_PREDICTED = 5
+
+
+def _mark(cell: int) -> Mark:
+    predicted = bool(cell & Cell.PREDICTED)
+    if cell & Cell.MISS:
+        return Mark.MISS_PREDICTED if predicted else Mark.MISS
+    if cell & (Cell.ROUTED | Cell.HIT):
+        return Mark.HIT_PREDICTED if predicted else Mark.HIT
+    return Mark.PREDICTED if predicted else Mark.NONE
+
+
+# From the bits of a Cell to a state byte without its level.
+_BASE = np.array([_mark(c) << 5 | (16 if c & Cell.RESIDENT else 0) for c in range(32)], np.uint8)
+_BASE_UNMARKED = _BASE & 16
+
+
+def counts(snapshot: ExpertSnapshot, mode: Mode) -> np.ndarray:
+    """The uses ``[layers, experts]`` that ``mode`` is about; in Mode.TOKEN those of the answer."""
+    return {
+        Mode.TOKEN: snapshot.answer,
+        Mode.ANSWER: snapshot.answer,
+        Mode.CHAT: snapshot.chat,
+        Mode.TOTAL: snapshot.total,
+    }[mode]
+
+
+def levels(uses: np.ndarray, lowest: int = 1) -> np.ndarray:
+    """Brightness of each count, uint8: 0 where it is 0, else ``lowest``..15 on a logarithmic scale."""
+    top = float(max(int(uses.max(initial=0)), _CALM_TOP))
+    floor = max(1.0, top / _RANGE)
+    logs = np.log2(np.maximum(uses, 1).astype(np.float32) / np.float32(floor))
+    np.clip(logs, 0.0, None, out=logs)
+    logs *= (_MOST - lowest) / np.log2(top / floor)
+    logs += lowest + 0.5
+    result = logs.astype(np.uint8)
+    result *= uses > 0
+    return result
+
+
+def states(snapshot: ExpertSnapshot, mode: Mode) -> np.ndarray:
+    """One state byte per expert, uint8 ``[layers, experts]``."""
+    cells = snapshot.cells & 31
+    if mode is not Mode.TOKEN:
+        return _BASE_UNMARKED[cells] | levels(counts(snapshot, mode))
+    base = _BASE[cells]
+    shade = np.maximum(levels(snapshot.answer, _FAINTEST_RESIDENT), _FAINTEST_RESIDENT).astype(np.uint8)
+    shade *= (base & 16) > 0  # who waits is dark, however often it was used
+    return base | shade
+
+
+def split(state: int) -> tuple[Mark, bool, int]:
+    """A state byte's mark, residence and level."""
+    return Mark(state >> 5), bool(state & 16), state & 15

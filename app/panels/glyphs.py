@@ -1,0 +1,134 @@
+"""The picture of every cell state, drawn once per cell size into one table that the heatmap looks pixels up in.
+
+Each mark has a shape of its own, so the heatmap reads without colour: an outline was routed and found on the device,
+a cross was routed and had to be fetched, a dot is expected next; a full square is on the device, a small one waits.
+Cells under 5 px have no room for shapes: routed is the brightest solid, missed a checker, predicted a lit centre.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PySide6.QtGui import QColor, QImage, QPixmap
+
+from app.panels.cells import LEVELS, STATES, Mark
+
+if TYPE_CHECKING:
+    from app.theme import Colors
+
+SMALLEST_SHAPE = 5  # device px that outline, cross and dot need
+
+
+def _channels(name: str) -> tuple[int, int, int]:
+    color = QColor(name)
+    return color.red(), color.green(), color.blue()
+
+
+def ramp(colors: Colors) -> np.ndarray:
+    """The heat ramp stretched to one colour per level, uint32 ARGB ``[LEVELS]``."""
+    stops = np.array([_channels(name) for name in colors.heat], np.float64)
+    at = np.linspace(0, len(stops) - 1, LEVELS)
+    channels = [np.interp(at, np.arange(len(stops)), stops[:, i]).round().astype(np.uint32) for i in range(3)]
+    return np.uint32(0xFF000000) | channels[0] << 16 | channels[1] << 8 | channels[2]
+
+
+def argb(name: str) -> np.uint32:
+    """ "#rrggbb" as one opaque pixel."""
+    return np.uint32(QColor(name).rgba())
+
+
+def mixed(first: str, second: str, share: float) -> np.uint32:
+    """ARGB of ``share`` parts of ``second`` in ``first``."""
+    pairs = zip(_channels(first), _channels(second), strict=True)
+    red, green, blue = (round(a + (b - a) * share) for a, b in pairs)
+    return np.uint32(0xFF000000 | red << 16 | green << 8 | blue)
+
+
+def atlas(width: int, height: int, scale: float, colors: Colors) -> np.ndarray:
+    """Pixels of each state, uint32 ARGB premultiplied ``[STATES + 1, height * width]``; the last is a gap (clear)."""
+    table = np.zeros((8, 2, LEVELS, height, width), np.uint32)
+    small = min(width, height)
+    shapes = small >= SMALLEST_SHAPE
+    heat = ramp(colors)
+    waiting = heat.copy()
+    waiting[0] = argb(colors.border)
+    table[:, 1] = heat[:, None, None]
+    inset = max(1, round(small * 0.25)) if shapes else 0
+    table[:, 0, :, inset : height - inset, inset : width - inset] = waiting[:, None, None]
+    draw = _shapes if shapes else _patterns
+    draw(table, max(1, round(scale)) if small >= 4 * scale else 1, colors)
+    result = np.zeros((STATES + 1, height * width), np.uint32)
+    result[:STATES] = table.reshape(STATES, -1)
+    return result
+
+
+def _shapes(table: np.ndarray, pen: int, colors: Colors) -> None:
+    height, width = table.shape[-2:]
+    ink, alarm = (argb(name) for name in (colors.text, colors.danger))
+    outline = np.ones((height, width), bool)
+    outline[pen : height - pen, pen : width - pen] = False
+    cross = _cross(height, width, pen)
+    dot = _dot(height, width)
+    for mark in (Mark.HIT, Mark.HIT_PREDICTED):
+        table[mark][..., outline] = ink
+    for mark in (Mark.MISS, Mark.MISS_PREDICTED):
+        # a missed expert stands on an empty cell: the cross must not drown in heat
+        table[mark][...] = mixed(colors.sidebar, colors.danger, 0.12)
+        table[mark][..., outline] = mixed(colors.sidebar, colors.danger, 0.55)
+        table[mark][..., cross] = alarm
+    table[Mark.MISS_PREDICTED][..., dot] = ink
+    table[Mark.HIT_PREDICTED][..., dot] = ink
+    table[Mark.PREDICTED][..., dot] = ink
+
+
+def _cross(height: int, width: int, pen: int) -> np.ndarray:
+    """Two diagonals in the centred square, clear of the outline by a pixel where there is room."""
+    side = min(height, width)
+    margin = 2 * pen if side >= 7 * pen else pen
+    length = side - 2 * margin
+    mask = np.zeros((height, width), bool)
+    top, left = (height - length) // 2, (width - length) // 2
+    thick = pen if length > 3 else 1
+    for step in range(length):
+        for wide in range(thick):
+            across = min(step + wide, length - 1)
+            mask[top + step, left + across] = True
+            mask[top + step, left + length - 1 - across] = True
+    return mask
+
+
+def _dot(height: int, width: int) -> np.ndarray:
+    """A centred square of about a third of the cell, of the cell's own parity so that it sits in the middle."""
+    mask = np.zeros((height, width), bool)
+    side = max(1, round(min(height, width) / 3))
+    tall, wide = (side + ((extent - side) % 2) for extent in (height, width))
+    top, left = (height - tall) // 2, (width - wide) // 2
+    mask[top : top + tall, left : left + wide] = True
+    return mask
+
+
+def _patterns(table: np.ndarray, pen: int, colors: Colors) -> None:
+    height, width = table.shape[-2:]
+    ink, alarm = (argb(name) for name in (colors.text, colors.danger))
+    dark = argb(colors.border)
+    rows, columns = np.indices((height, width))
+    checker = (rows + columns) % 2 == 0
+    centre = (rows == height // 2) & (columns == width // 2)
+    for mark in (Mark.HIT, Mark.HIT_PREDICTED):
+        table[mark][...] = ink
+    for mark in (Mark.MISS, Mark.MISS_PREDICTED):
+        table[mark][...] = dark
+        table[mark][..., checker] = alarm
+    table[Mark.PREDICTED][..., centre] = ink
+    if height * width > 2:
+        table[Mark.HIT_PREDICTED][..., centre] = dark
+
+
+def swatch(state: int, side: int, scale: float, colors: Colors) -> QPixmap:
+    """One cell as a picture for the legend, ``side`` logical pixels square."""
+    pixels = round(side * scale)
+    data = np.ascontiguousarray(atlas(pixels, pixels, scale, colors)[state].reshape(pixels, pixels))
+    image = QImage(data.data, pixels, pixels, 4 * pixels, QImage.Format.Format_ARGB32_Premultiplied).copy()
+    image.setDevicePixelRatio(scale)
+    return QPixmap.fromImage(image)
