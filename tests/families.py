@@ -1,0 +1,210 @@
+"""Tiny random checkpoints of every Mixture-of-Experts family, written in the hub's own layout.
+
+``make_tiny`` is what other tests want: a folder that loads in a fraction of a second and behaves like the real thing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+EXPERTS = 8
+TOP_K = 2
+CHAT_VOCABULARY = 384
+
+# What most families understand; a family gets those of them that its config declares.
+_COMMON: dict[str, Any] = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+    "shared_intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "num_experts": EXPERTS,
+    "num_local_experts": EXPERTS,
+    "n_routed_experts": EXPERTS,
+    "moe_num_experts": EXPERTS,
+    "num_experts_per_tok": TOP_K,
+    "moe_topk": TOP_K,
+    "moe_k": TOP_K,
+    "n_shared_experts": 1,
+    "num_shared_experts": 1,
+    "moe_num_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "num_dense_layers": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+}
+
+# What is particular: grouped routers, dense first layers, sliding windows, tied embeddings, mixed layer kinds.
+_OWN: dict[str, dict[str, Any]] = {
+    "mixtral": {},
+    "qwen2_moe": {},
+    "qwen3_moe": {"norm_topk_prob": True},
+    "olmoe": {},
+    "phimoe": {},
+    "granitemoe": {"embedding_multiplier": 2.0, "logits_scaling": 1.5, "tie_word_embeddings": True},
+    "granitemoeshared": {},
+    "gpt_oss": {"sliding_window": 8, "num_hidden_layers": 2},
+    "deepseek_v2": {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "num_key_value_heads": 4},
+    "deepseek_v3": {"n_group": 4, "topk_group": 2, "num_key_value_heads": 4},
+    "deepseek_v4": {
+        "num_hidden_layers": 4,
+        "mlp_layer_types": ["hash_moe", "moe", "moe", "moe"],
+        "num_key_value_heads": 1,
+        "sliding_window": 8,
+        "o_groups": 2,
+        "o_lora_rank": 16,
+        "index_n_heads": 2,
+        "index_head_dim": 8,
+        "index_topk": 4,
+    },
+    "ernie4_5_moe": {},
+    "glm4_moe": {"n_group": 2, "topk_group": 1},
+    "dots1": {},
+    "hunyuan_v1_moe": {},
+    "minimax": {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
+    "minimax_m2": {},
+    "flex_olmo": {},
+    "afmoe": {"sliding_window": 8, "num_hidden_layers": 4},
+    "cohere2_moe": {"sliding_window": 8, "num_hidden_layers": 4, "expert_selection_fn": "sigmoid"},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
+    "hy_v3": {},
+    "laguna": {},
+    "mellum": {"layer_types": ["sliding_attention", "full_attention", "full_attention"], "sliding_window": 8},
+    "solar_open": {},
+    "exaone_moe": {"sliding_window": 8, "num_hidden_layers": 4},
+    "mimo_v2_flash": {"sliding_window": 8},
+}
+
+FAMILIES = tuple(_OWN)
+
+
+def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
+    """A config of ``family`` for a model of about 100,000 parameters; ``changes`` win over everything."""
+    known = set(CONFIG_MAPPING[family].__dataclass_fields__) | set(CONFIG_MAPPING[family].attribute_map)
+    values = {name: value for name, value in _COMMON.items() if name in known}
+    return AutoConfig.for_model(family, **(values | _OWN.get(family, {}) | changes))
+
+
+def make_tiny(
+    family: str,
+    folder: Path,
+    *,
+    shards: int = 1,
+    tokenizer: bool = False,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a random checkpoint of ``family`` into ``folder`` and return it.
+
+    shards: safetensors files to spread the weights over. tokenizer: add ``tiny_tokenizer``, so that it can chat.
+    changes: config values to set.
+    """
+    config = tiny_config(family, **(({"vocab_size": CHAT_VOCABULARY} if tokenizer else {}) | dict(changes or {})))
+    model = AutoModelForCausalLM.from_config(config).to(dtype)
+    randomise(model, seed)
+    model.save_pretrained(folder)
+    if shards > 1:
+        split_over_files(folder, shards)
+    if tokenizer:
+        tiny_tokenizer(folder)
+    return folder
+
+
+def randomise(model: PreTrainedModel, seed: int = 0) -> None:
+    """Weights large enough that every expert and every router correction shows in the logits."""
+    source = torch.Generator().manual_seed(seed)
+    saved = model.state_dict(keep_vars=True)
+    for name, tensor in saved.items():
+        values = tensor.data
+        if not values.is_floating_point():
+            values.copy_(torch.randint(0, EXPERTS, values.shape, generator=source))  # expert tables of hash routers
+            continue
+        noise = torch.randn(values.shape, generator=source) * 0.2
+        scale = name.endswith("weight") and values.dim() == 1
+        values.copy_(noise + 1 if scale else noise)
+
+
+def split_over_files(folder: Path, count: int) -> None:
+    """Rewrite a one-file checkpoint as ``count`` files and their index; one layer's experts end up in all of them."""
+    single = folder / "model.safetensors"
+    tensors = load_file(single)
+    parts: list[dict[str, torch.Tensor]] = [{} for _ in range(count)]
+    for position, name in enumerate(sorted(tensors)):
+        parts[position % count][name] = tensors[name]
+    weight_map: dict[str, str] = {}
+    for number, part in enumerate(parts, 1):
+        file = f"model-{number:05d}-of-{count:05d}.safetensors"
+        save_file(part, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, file)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    single.unlink()
+
+
+def copy_model(source: Path, folder: Path) -> Path:
+    """A copy that a test may damage."""
+    shutil.copytree(source, folder)
+    return folder
+
+
+# ----------------------------------------------------------------------------------------------- tokenizer
+
+_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # ids 0, 1, 2; _COMMON's eos_token_id is the last
+_TEXT = (
+    "The green room is where actors wait until they are called.",
+    "What is the capital of France? The capital of France is Paris.",
+    "user asks and the assistant answers, one token after another.",
+    "你好 世界 · naïve café · 🙂 def main(): return 0",
+)
+
+_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tiny_tokenizer(folder: Path, vocab_size: int = CHAT_VOCABULARY) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer on a few sentences and save it with a ChatML template; ``<|im_end|>`` ends.
+
+    vocab_size: tokens at most; a byte-level alphabet needs 256 and the three special ones.
+    """
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(_SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    raw.train_from_iterator(_TEXT * 4, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.chat_template = _TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return tokenizer
