@@ -15,7 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 @pytest.fixture(scope="session")
 def tiny_chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random qwen2_moe folder with tokenizer and ChatML template: loads at once, answers nonsense. Do not write to it."""
+    """A random qwen2_moe folder with tokenizer and ChatML template: loads at once, answers nonsense. Read only."""
     from tests.families import make_tiny  # torch only where a test needs it
 
     return make_tiny("qwen2_moe", tmp_path_factory.mktemp("tiny") / "chat", tokenizer=True)
