@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         if command == "test":
             python = ready(ROOT, dev=True)
             return _run(python, "-m", "pytest", *rest, QT_QPA_PLATFORM="offscreen")
-        if command == "setup" and not rest:
-            ready(ROOT, dev=False)
+        if command == "setup" and rest in ([], ["dev"]):
+            ready(ROOT, dev=bool(rest))
             say("Ready. Open the window with: python3 packaging/start.py")
             return 0
         if command == "open":
@@ -75,7 +75,10 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("\nStopped. Start again to go on.", file=sys.stderr)
         return 130
-    print(f"start.py knows “setup”, “test” and no word at all, not “{' '.join(arguments)}”.", file=sys.stderr)
+    print(
+        f"start.py knows “setup”, “test” and no word at all, not “{' '.join(arguments)}”; --help says more.",
+        file=sys.stderr,
+    )
     return 2
 
 
@@ -258,7 +261,7 @@ def _install_torch(attempts: Sequence[torch_choice.Attempt], kind: str, python: 
                 continue
             hint = ""
             if kind == "cpu" and sys.platform.startswith("linux"):
-                hint = "\nWhere only PyPI can be reached, GREENROOM_TORCH=cuda takes the larger build there; CPUs run it too."
+                hint = "\nWhere only PyPI can be reached, GREENROOM_TORCH=cuda takes the larger build; CPUs run it too."
             raise StartError(f"{attempt.name} could not be installed. {error}{hint}") from error
 
 

@@ -1,7 +1,7 @@
 """Set Greenroom up and open it. Needs nothing but Python 3.11 or newer:
 
     python3 packaging/start.py           make the environment, fetch the demo model, open the window
-    python3 packaging/start.py setup     make the environment only
+    python3 packaging/start.py setup     make the environment only ("setup dev": with the tools that tests need)
     python3 packaging/start.py test ...  run every test (what follows goes to pytest)
 
 Old Pythons must be able to read this file, to say that they are old; the work is in environment.py.
