@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_FOLD_GAIN = 1.3  # a fold must make the cells this much bigger to be worth it
+_FOLD_GAIN = 1.6  # a fold must make the cells this much bigger to be worth it
 _MOST_GROUPS = 16
 _TALLEST = 22  # logical px: few layers do not become towers
 
@@ -60,7 +60,8 @@ class Grid:
 
     @property
     def height(self) -> int:
-        return int(self.row_y[-1]) + self.cell_height
+        """With the gap after the last row, so that a grid fitted into its own height is the same grid."""
+        return int(self.row_y[-1]) + self.pitch_y
 
     def rectangle(self, layer: int, expert: int) -> tuple[int, int, int, int]:
         """x, y, width, height of a cell."""
