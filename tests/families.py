@@ -99,14 +99,117 @@ _OWN: dict[str, dict[str, Any]] = {
     "mimo_v2_flash": {"sliding_window": 8},
 }
 
-FAMILIES = tuple(_OWN)
+FAMILIES = tuple(_OWN)  # the 27 that the first design named
+
+_LINEAR = {
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
+_INDEXED = {"num_key_value_heads": 4, "index_topk": 8, "index_head_dim": 8, "index_n_heads": 2}
+_MIXED = ["linear_attention", "full_attention", "linear_attention"]
+
+# Others on the registry: hybrids of attention and recurrent layers, indexed attention, top-1 routers.
+_MORE: dict[str, dict[str, Any]] = {
+    "aria_text": {},
+    "axk1": {"num_key_value_heads": 4},
+    "axk2": {"num_key_value_heads": 4},
+    "bailing_hybrid": {"num_key_value_heads": 4, "layer_group_size": 2, "num_hidden_layers": 4},
+    "deepseek_v32": _INDEXED,
+    "flint": {"num_hidden_layers": 3},
+    "gemma4_text": {
+        "enable_moe_block": True,
+        "top_k_experts": TOP_K,
+        "vocab_size_per_layer_input": 128,
+        "hidden_size_per_layer_input": 0,
+        "global_head_dim": 8,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    },
+    "glm4_moe_lite": {"num_key_value_heads": 4},
+    "glm_moe_dsa": _INDEXED,
+    "granitemoe_swa": {},
+    "granitemoehybrid": {
+        "layer_types": ["mamba", "attention", "mamba"],
+        "mamba_n_heads": 4,
+        "mamba_d_head": 16,
+        "mamba_d_state": 8,
+        "mamba_chunk_size": 16,
+    },
+    "hy_v4": {},
+    "jamba": {
+        "num_hidden_layers": 4,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "mamba_d_state": 8,
+        "use_mamba_kernels": False,
+    },
+    "kimi_linear": {
+        "num_key_value_heads": 4,
+        "linear_head_dim": 8,
+        "linear_num_heads": 4,
+        "layer_types": _MIXED,
+    },
+    "kolibri1": {},
+    "lara_mini": {},
+    "nemotron_h": {
+        "layers_block_type": ["mamba", "moe", "attention", "moe"],
+        "moe_shared_expert_intermediate_size": 24,
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 8,
+        "ssm_state_size": 8,
+        "chunk_size": 16,
+        "n_groups": 2,
+        "use_mamba_kernels": False,
+    },
+    "qwen3_5_moe_text": _LINEAR | {"layer_types": _MIXED},
+    "qwen3_next": _LINEAR | {"layer_types": _MIXED},
+    "qwen4_exp_text": _LINEAR
+    | {
+        "layer_types": ["linear_attention", "indexed_attention", "linear_attention"],
+        "hc_lowrank": 8,
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 8,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 2,
+    },
+    "zaya": {"num_experts_per_tok": 1},
+}
+
+MORE_FAMILIES = tuple(_MORE)
+
+# Mixture-of-Experts families whose experts do not go through the registry; refused by name.
+_REFUSED: dict[str, dict[str, Any]] = {
+    "dbrx": {
+        "d_model": 32,
+        "n_heads": 4,
+        "n_layers": 2,
+        "max_seq_len": 128,
+        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": EXPERTS, "moe_top_k": TOP_K},
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
+    },
+    "doge": {"is_moe": True},
+    "jetmoe": {},
+    "llama4_text": {"intermediate_size_mlp": 48},
+    "longcat_flash": {
+        "num_layers": 2,
+        "num_key_value_heads": 4,
+        "ffn_hidden_size": 24,
+        "expert_ffn_hidden_size": 16,
+        "zero_expert_num": 4,
+    },
+}
+
+REFUSED_FAMILIES = tuple(_REFUSED)
 
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
     """A config of ``family`` for a model of about 100,000 parameters; ``changes`` win over everything."""
-    known = set(CONFIG_MAPPING[family].__dataclass_fields__) | set(CONFIG_MAPPING[family].attribute_map)
-    values = {name: value for name, value in _COMMON.items() if name in known}
-    return AutoConfig.for_model(family, **(values | _OWN.get(family, {}) | changes))
+    declared = CONFIG_MAPPING[family].__dataclass_fields__
+    values = {name: value for name, value in _COMMON.items() if name in declared}
+    return AutoConfig.for_model(family, **(values | (_OWN | _MORE | _REFUSED).get(family, {}) | changes))
 
 
 def make_tiny(
