@@ -33,3 +33,18 @@ class OptionError(GreenroomError):
 
 class Cancelled(GreenroomError):
     """The user stopped the work; not a fault."""
+
+
+def explain(error: Exception) -> str:
+    """One or two sentences for the user, for any error."""
+    if isinstance(error, GreenroomError):
+        return str(error)
+    text = str(error)
+    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
+        first = text.splitlines()[0][:160] if text else "no more to be had"
+        return f"Memory ran out ({first}). Give experts less memory, choose a shorter context, or close other programs."
+    if isinstance(error, ImportError):
+        return f"The installation is incomplete ({text}). Run `python3 packaging/start.py setup` once more."
+    return (
+        f"Something unexpected went wrong ({type(error).__name__}: {text[:200]}). Greenroom goes on; its log has more."
+    )

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 import torch
@@ -182,7 +183,7 @@ def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTra
     """Everything but the routed experts, by transformers' own loader. Raises ModelError for weights it did not find."""
     with _quiet_transformers():
         try:
-            model, report = found.skeleton.model_class.from_pretrained(
+            loaded: Any = found.skeleton.model_class.from_pretrained(
                 found.folder.path,
                 config=found.skeleton.config,
                 dtype=dtype,
@@ -192,6 +193,8 @@ def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTra
                 use_safetensors=True,
                 output_loading_info=True,
             )
+            model: PreTrainedModel = loaded[0]
+            report: dict[str, Any] = loaded[1]
         except (OSError, ValueError, RuntimeError) as error:
             raise ModelError(f"transformers could not load {found.folder.name}: {error}") from error
     absent = sorted(report["missing_keys"]) or sorted(str(key) for key in report["mismatched_keys"])
@@ -201,7 +204,9 @@ def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTra
             f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}. It is incomplete, or made for another model."
         )
     model.requires_grad_(False)
-    return model.eval().to(device.torch_device)
+    model.eval()
+    torch.nn.Module.to(model, device.torch_device)
+    return model
 
 
 def _make_runtime(

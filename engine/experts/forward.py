@@ -9,6 +9,7 @@ result is the same to the last bit whoever was resident, in whatever slot, and h
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Protocol, cast
 
 import numpy as np
@@ -62,9 +63,10 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     place = {expert: position for position, expert in enumerate(index[0].tolist())}
     wanted = np.array(sorted(ids), dtype=np.int64)
     outputs = hidden.new_zeros(index.shape[1], hidden.shape[1])
-    for served, views in runtime.serve(layer, wanted, np.ones(len(wanted), np.uint32)):
-        for expert, parameters in zip(served, views, strict=True):
-            outputs[place[expert]] = _expert(experts, parameters, hidden)[0]
+    with closing(runtime.serve(layer, wanted, np.ones(len(wanted), np.uint32))) as serving:
+        for served, views in serving:
+            for expert, parameters in zip(served, views, strict=True):
+                outputs[place[expert]] = _expert(experts, parameters, hidden)[0]
     return (outputs * weights[0].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
 
 
@@ -77,10 +79,11 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
     ends = counts.cumsum()
     wanted = np.flatnonzero(counts)
     outputs = hidden.new_zeros(tokens * k, hidden.shape[1])
-    for served, views in runtime.serve(layer, wanted, counts[wanted].astype(np.uint32)):
-        for expert, parameters in zip(served, views, strict=True):
-            positions = by_expert[ends[expert] - counts[expert] : ends[expert]]
-            outputs[positions] = _expert(experts, parameters, hidden[positions // k])
+    with closing(runtime.serve(layer, wanted, counts[wanted].astype(np.uint32))) as serving:
+        for served, views in serving:
+            for expert, parameters in zip(served, views, strict=True):
+                positions = by_expert[ends[expert] - counts[expert] : ends[expert]]
+                outputs[positions] = _expert(experts, parameters, hidden[positions // k])
     weighted = outputs.view(tokens, k, -1) * weights.unsqueeze(-1)
     return weighted.sum(dim=1).to(hidden.dtype)
 

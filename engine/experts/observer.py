@@ -60,9 +60,11 @@ class Observer:
         self.chat = np.zeros(self.shape, np.uint32)
         self.total = np.zeros(self.shape, np.uint32)
         self.last: PassRecord = self._fresh("prefill", 0)
+        self.in_pass = False
         self._now = self.last
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
+        self.in_pass = True
         self._now = self._fresh(phase, tokens)
 
     def used(self, layer: int, experts: np.ndarray, counts: np.ndarray, missed: np.ndarray) -> None:
@@ -88,6 +90,7 @@ class Observer:
 
     def end_pass(self, seconds: float) -> PassRecord:
         """Close the pass and add it to the running counts; an unfinished pass (stopped) is closed the same way."""
+        self.in_pass = False
         self._now.seconds = seconds
         self.last = self._now
         for running in (self.answer, self.chat, self.total):

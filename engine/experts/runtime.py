@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -65,7 +65,7 @@ class ExpertRuntime:
 
     def serve(
         self, layer: int, experts: np.ndarray, counts: np.ndarray
-    ) -> Iterator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
+    ) -> Generator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
         """Yield ``(expert ids, their parameters)`` until every wanted expert had its turn: who is here comes first.
 
         experts: int64 ``[n]``, distinct, ascending; counts: tokens that chose each. The parameters are valid until the
@@ -86,7 +86,7 @@ class ExpertRuntime:
 
     def _serve_lease(
         self, room: _Room, lease: Lease
-    ) -> Iterator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
+    ) -> Generator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
         views = room.arena.views
         if not lease.missing.any():
             yield lease.experts.tolist(), [views[slot] for slot in lease.slots.tolist()]

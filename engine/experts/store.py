@@ -11,10 +11,10 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from engine.errors import ModelError
 from engine.experts.layout import ExpertLayout
@@ -37,7 +37,7 @@ class DiskStore:
         """layouts: one for each layer of the index. model: what transformers' operations may ask for config."""
         self._index = index
         self._layouts = layouts
-        self._model = model
+        self._model: PreTrainedModel | None = model
         self._files = _FileReader()
         self._converting = threading.Lock()  # a converter collects its tensors in itself: one user at a time
 
@@ -48,11 +48,12 @@ class DiskStore:
             if source.converter is None:
                 fetched += self._read_plain(source, layout, blob)
             else:
-                fetched += self._read_converted(source, layout, blob, self._model.config)
+                fetched += self._read_converted(source, layout, blob)
         return fetched
 
     def close(self) -> None:
         self._files.close()
+        self._model = None  # the model holds us too: without this, neither would go
 
     def _read_plain(self, source: ParameterSource, layout: ExpertLayout, blob: torch.Tensor) -> int:
         leaf = source.target.rpartition(".")[2]
@@ -71,20 +72,18 @@ class DiskStore:
             fetched += piece.nbytes
         return fetched
 
-    def _read_converted(
-        self, source: ParameterSource, layout: ExpertLayout, blob: torch.Tensor, config: PretrainedConfig
-    ) -> int:
+    def _read_converted(self, source: ParameterSource, layout: ExpertLayout, blob: torch.Tensor) -> int:
         views = layout.views(blob)
         tensors = []
         for piece in source.pieces:
             raw = torch.empty(piece.nbytes, dtype=torch.uint8)
             self._files.read(piece, raw)
             tensors.append(raw.view(piece.dtype).view(piece.shape).to(layout.dtype))
-        assert source.converter is not None
+        assert source.converter is not None and self._model is not None
         with self._converting:
             for piece, tensor in zip(source.pieces, tensors, strict=True):
                 source.converter.add_tensor(source.target, source.target, piece.source_pattern, _ready(tensor))
-            realized = source.converter.convert(source.target, model=self._model, config=config)
+            realized = source.converter.convert(source.target, model=self._model, config=self._model.config)
         for name, value in realized.items():
             tensor = value[0] if isinstance(value, list) else value
             view = views[name.rpartition(".")[2]]
@@ -97,7 +96,7 @@ class DiskStore:
         return sum(piece.nbytes for piece in source.pieces)
 
 
-def _ready(tensor: torch.Tensor) -> object:
+def _ready(tensor: torch.Tensor) -> Any:
     """What a converter collects: something to call when the tensor is needed."""
     return lambda: tensor
 
@@ -112,7 +111,7 @@ class _FileReader:
 
     def read(self, piece: Piece, target: torch.Tensor) -> None:
         """Fill ``target`` (uint8) with the piece's bytes. Raises ModelError when the file will not give them."""
-        view = memoryview(target.numpy())
+        view = memoryview(cast(Any, target.numpy()))
         done = 0
         try:
             handle = self._handle(piece.file)

@@ -16,7 +16,7 @@ SHORTEST_CONTEXT = 512  # tokens; "auto" gives up context down to this before it
 AUTO_SHARE = 0.8  # of the free memory that "auto" takes; the rest is for other programs
 WORKSPACE = 200_000_000  # bytes for activations and the allocator
 
-_UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _WAYS = 'write "auto", a share ("25%"), a size ("2GB", "750 MB") or a number of slots ("64 slots")'
 
 
@@ -55,7 +55,7 @@ def parse_experts(text: str, total_experts: int, slot_bytes: int) -> int | None:
     clean = text.strip()
     if clean.lower() == "auto":
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|slots?|[kmg]i?b|b)", clean, re.IGNORECASE)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|slots?|[kmgt]i?b|b)", clean, re.IGNORECASE)
     if match is None:
         raise OptionError(f"{text!r} is no amount of memory for experts; {_WAYS}.")
     number, unit = float(match[1]), match[2].upper()
@@ -77,24 +77,20 @@ def parse_experts(text: str, total_experts: int, slot_bytes: int) -> int | None:
 def plan_memory(demand: Demand, experts: str, context: int = 0) -> MemoryPlan:
     """Share out one memory. context 0: as long as the model and the memory allow, up to DEFAULT_CONTEXT.
 
+    "auto" leaves a fifth of the free memory alone, unless the model only fits without that fifth; it says so then.
     Raises MemoryPlanError saying what is short, by how much, and what to change; OptionError for a bad ``experts``.
     """
     wanted = parse_experts(experts, demand.total_experts, demand.slot_bytes)
-    notes: list[str] = []
-    tokens = context or min(DEFAULT_CONTEXT, demand.longest_context)
-    if tokens > demand.longest_context:
-        notes.append(f"The model was made for {demand.longest_context:,} tokens of context; it gets no more.")
-        tokens = demand.longest_context
-    budget = int(demand.free * AUTO_SHARE) if wanted is None else demand.free
-    rest = budget - demand.dense_bytes - WORKSPACE
-    if not context:
-        tokens = _shorten(tokens, rest, (wanted or 1) * demand.slot_bytes, demand, notes)
-    kv_bytes = tokens * demand.kv_bytes_per_token
-    room = (rest - kv_bytes) // demand.slot_bytes
-    if room < (wanted or 1):
-        raise _too_big(demand, wanted, kv_bytes, tokens)
-    slots = wanted if wanted is not None else min(demand.total_experts, room)
-    return MemoryPlan(slots, tokens, demand.dense_bytes, slots * demand.slot_bytes, kv_bytes, WORKSPACE, tuple(notes))
+    tokens, notes = _context(demand, context)
+    if wanted is None:
+        plan = _share_out(demand, int(demand.free * AUTO_SHARE), None, tokens, not context, notes)
+        if plan is not None:
+            return plan
+        notes.append(f"{demand.memory} is nearly full with this model; other programs may become slow.")
+    plan = _share_out(demand, demand.free, wanted, tokens, not context, notes)
+    if plan is None:
+        raise _too_big(demand, wanted, tokens if context else min(tokens, SHORTEST_CONTEXT))
+    return plan
 
 
 def kv_bytes_per_token(config: object, itemsize: int) -> int:
@@ -115,31 +111,52 @@ def kv_bytes_per_token(config: object, itemsize: int) -> int:
     return layers * kv_heads * head_dim * 2 * itemsize
 
 
-def _shorten(tokens: int, rest: int, expert_bytes: int, demand: Demand, notes: list[str]) -> int:
-    """Give up context that nobody asked for rather than fail."""
-    if not demand.kv_bytes_per_token:
-        return tokens
-    affordable = (rest - expert_bytes) // demand.kv_bytes_per_token
-    if SHORTEST_CONTEXT <= affordable < tokens:
-        notes.append(f"Context is {affordable:,} tokens instead of {tokens:,}, so that it fits in {demand.memory}.")
-        return affordable
-    return tokens
+def _context(demand: Demand, context: int) -> tuple[int, list[str]]:
+    """The tokens to aim for, and what the user should know about them."""
+    if context <= demand.longest_context:
+        return context or min(DEFAULT_CONTEXT, demand.longest_context), []
+    note = f"The model was made for {demand.longest_context:,} tokens of context; it gets no more."
+    return demand.longest_context, [note]
 
 
-def _too_big(demand: Demand, wanted: int | None, kv_bytes: int, tokens: int) -> MemoryPlanError:
+def _share_out(
+    demand: Demand, budget: int, wanted: int | None, tokens: int, may_shorten: bool, notes: list[str]
+) -> MemoryPlan | None:
+    """A plan within ``budget`` bytes, None when there is none."""
+    rest = budget - demand.dense_bytes - WORKSPACE
+    kept = tokens
+    if may_shorten and demand.kv_bytes_per_token:  # give up context that nobody asked for rather than fail
+        kv_share = rest // 2 if wanted is None else rest - wanted * demand.slot_bytes  # "auto": experts need room too
+        affordable = kv_share // demand.kv_bytes_per_token
+        if affordable < tokens:
+            kept = max(affordable, min(tokens, SHORTEST_CONTEXT))
+    kv_bytes = kept * demand.kv_bytes_per_token
+    room = (rest - kv_bytes) // demand.slot_bytes
+    if room < (wanted or 1):
+        return None
+    slots = wanted if wanted is not None else min(demand.total_experts, room)
+    said = list(notes)
+    if kept < tokens:
+        said.append(f"Context is {kept:,} tokens instead of {tokens:,}, so that it fits in {demand.memory}.")
+    return MemoryPlan(slots, kept, demand.dense_bytes, slots * demand.slot_bytes, kv_bytes, WORKSPACE, tuple(said))
+
+
+def _too_big(demand: Demand, wanted: int | None, tokens: int) -> MemoryPlanError:
     experts = (wanted or 1) * demand.slot_bytes
+    kv_bytes = tokens * demand.kv_bytes_per_token
     needed = demand.dense_bytes + WORKSPACE + kv_bytes + experts
-    short = max(0, needed - int(demand.free * (AUTO_SHARE if wanted is None else 1)))
+    short = needed - demand.free
     ways = []
     if wanted is not None and wanted > 1 and experts > short:
         ways.append(f"give experts at most {(experts - short) / 1e9:.2f} GB")
     if kv_bytes > short and tokens > SHORTEST_CONTEXT:
         ways.append("choose a shorter context")
     ways.append("close other programs")
+    sizes = [demand.dense_bytes, experts, kv_bytes, needed, demand.free, short]
+    dense_gb, experts_gb, kv_gb, needed_gb, free_gb, short_gb = (f"{size / 1e9:.2f} GB" for size in sizes)
     return MemoryPlanError(
-        f"Not enough {demand.memory}: the model needs {needed / 1e9:.2f} GB (dense weights "
-        f"{demand.dense_bytes / 1e9:.2f}, experts {experts / 1e9:.2f}, context {kv_bytes / 1e9:.2f}) and {demand.free / 1e9:.2f} GB are free, so "
-        f"{short / 1e9:.2f} GB are missing. {_sentence(ways)}"
+        f"Not enough {demand.memory}: the model needs at least {needed_gb} (dense weights {dense_gb}, "
+        f"experts {experts_gb}, context {kv_gb}) and {free_gb} are free, so {short_gb} are missing. {_sentence(ways)}"
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from engine.errors import ModelError
 from engine.models.folder import ModelFolder
+
+# what configs call "experts per token"
+TOP_K_NAMES = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "top_k")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Skeleton:
     def top_k(self) -> int:
         """Experts per token, as the config says; 0 where it does not say."""
         text_config = self.config.get_text_config()
-        for name in ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "experts_per_token", "top_k"):
+        for name in TOP_K_NAMES:
             value = getattr(text_config, name, None)
             if isinstance(value, list | tuple):
                 value = max(value, default=0)
@@ -97,7 +100,10 @@ def _causal_class(config: PretrainedConfig) -> type[PreTrainedModel]:
         found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except KeyError:
         raise ModelError(f"{config.model_type} is not a text model that answers; Greenroom needs one.") from None
-    return found[0] if isinstance(found, tuple) else found
+    model_class = found[0] if isinstance(found, tuple) else found
+    if model_class is None:
+        raise ModelError(f"{config.model_type} is not a text model that answers; Greenroom needs one.")
+    return model_class
 
 
 def _experts_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -108,7 +114,7 @@ def _experts_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def _strip(path: str, module: nn.Module) -> ExpertsModule:
     """Delete the module's per-expert parameters and note their shapes."""
-    count = int(module.num_experts)
+    count = cast(int, module.num_experts)
     shapes: dict[str, tuple[int, ...]] = {}
     dtype = torch.float32
     for name, parameter in list(module.named_parameters(recurse=False)):
@@ -116,5 +122,5 @@ def _strip(path: str, module: nn.Module) -> ExpertsModule:
             shapes[name] = tuple(parameter.shape[1:])
             dtype = parameter.dtype
             delattr(module, name)
-    module._is_hf_initialized = True  # else weight init touches what is gone
+    module.__dict__["_is_hf_initialized"] = True  # else weight init touches what is gone
     return ExpertsModule(path, count, shapes, dtype)

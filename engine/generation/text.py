@@ -1,0 +1,39 @@
+"""Tokens -> text as they come, never half a character."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedTokenizerBase
+
+_HALF = "\ufffd"  # what a decoder shows for bytes that are no whole character
+_LONGEST = 8  # tokens a character can be spread over; beyond that the bytes are simply not UTF-8
+
+
+class TextStream:
+    """Collects tokens until they end on a whole character. Special tokens give no text."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._shown: list[int] = []  # the last tokens already given out: some decoders need them to place a space
+        self._waiting: list[int] = []
+
+    def push(self, token: int) -> str:
+        """New text that ``token`` completes; often "" in the middle of a character."""
+        self._waiting.append(token)
+        text = self._decode()
+        if text.endswith(_HALF) and len(self._waiting) < _LONGEST:
+            return ""
+        self._shown, self._waiting = self._waiting, []
+        return text
+
+    def flush(self) -> str:
+        """What is left at the end, without a last half character."""
+        text = self._decode() if self._waiting else ""
+        self._shown, self._waiting = [], []
+        return text.rstrip(_HALF)
+
+    def _decode(self) -> str:
+        before = self._text(self._shown)
+        return self._text(self._shown + self._waiting)[len(before) :]
+
+    def _text(self, tokens: list[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -1,0 +1,85 @@
+"""Models that could be loaded: the demo, the hub cache, the user's folders; and why one cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.errors import GreenroomError
+from engine.messages import ModelSummary
+from engine.models import demo
+from engine.models.folder import ModelFolder, hub_models, open_folder, resolve
+
+
+def find_models(folders: Sequence[str] = ()) -> tuple[ModelSummary, ...]:
+    """Everything usable or nearly so: the demo first, then the hub cache, then ``folders`` and their subfolders."""
+    sources = ["demo", *hub_models()]
+    for folder in folders:
+        path = Path(folder).expanduser()
+        if (path / "config.json").is_file() or not path.is_dir():
+            sources.append(str(path))
+        else:
+            inside = sorted(str(entry.parent) for entry in path.glob("*/config.json"))
+            sources.extend(inside or [str(path)])
+    return tuple(summarize(source) for source in dict.fromkeys(sources))
+
+
+def summarize(source: str) -> ModelSummary:
+    """What ``source`` is, from config and headers; ``problem`` says why it cannot be used."""
+    if source == "demo" and not demo.is_built():
+        return ModelSummary(source, "Greenroom demo", built=False)
+    name = Path(source).name
+    folder: ModelFolder | None = None
+    try:
+        folder = open_folder(resolve(source))
+        return _summary(source, folder)
+    except GreenroomError as error:
+        family = folder.family if folder else ""
+        return ModelSummary(source, folder.name if folder else name, problem=str(error), family=family)
+
+
+def _summary(source: str, folder: ModelFolder) -> ModelSummary:
+    from engine.models.index import build_index  # heavy: transformers
+    from engine.models.skeleton import load_config, make_skeleton
+
+    skeleton = make_skeleton(load_config(folder))
+    index = build_index(folder, skeleton, skeleton.meta_model())
+    dtypes = [ref.dtype for ref in folder.tensors.values()]
+    return ModelSummary(
+        source,
+        folder.name,
+        family=folder.family,
+        layers=len(index.modules),
+        experts=max(module.num_experts for module in index.modules),
+        top_k=skeleton.top_k,
+        dtype={"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(max(set(dtypes), key=dtypes.count), "other"),
+        total_bytes=folder.total_bytes,
+        expert_bytes=index.stored_bytes(),
+        license=_license(folder.path),
+        has_template=_has_template(folder.path),
+    )
+
+
+def _license(path: Path) -> str:
+    """The ``license:`` line of the model card's front matter, "" when there is none."""
+    try:
+        with (path / "README.md").open(encoding="utf-8", errors="replace") as card:
+            if card.readline().strip() != "---":
+                return ""
+            for line in card:
+                if line.startswith("license:"):
+                    return line.partition(":")[2].strip().strip("'\"")
+                if line.strip() == "---":
+                    break
+    except OSError:
+        pass
+    return ""
+
+
+def _has_template(path: Path) -> bool:
+    if (path / "chat_template.jinja").is_file():
+        return True
+    try:
+        return '"chat_template"' in (path / "tokenizer_config.json").read_text("utf-8")
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,106 @@
+"""Writes an answer into its conversation's session log while it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from engine.errors import SessionError
+from engine.experts.observer import PassRecord
+from engine.loading import LoadedModel
+from engine.messages import Finished, Generate
+from engine.sessions.log import SessionLog
+
+
+class Recorder:
+    """The log of one answer; does nothing when the command names no log.
+
+    A disk that takes nothing more is told once through ``complain``, and the answer goes on.
+    """
+
+    def __init__(self, command: Generate, complain: Callable[[str], None]) -> None:
+        """Raises SessionError when the log cannot be opened: an answer must not run unsaved."""
+        self._command = command
+        self._complain = complain
+        self._log = SessionLog.open(Path(command.log)) if command.log else None
+
+    def model(self, loaded: LoadedModel, program: str, hardware: str) -> None:
+        """Say which model answers, and who sits in its slots now."""
+        info = loaded.info
+        self._try(
+            lambda log: log.append_model(
+                name=info.name,
+                source=info.source,
+                family=info.family,
+                signature=info.signature,
+                layers=info.layers,
+                experts=info.experts,
+                top_k=info.top_k,
+                slots=info.slots,
+                slot_bytes=info.slot_bytes,
+                policy=info.policy,
+                device=info.device,
+                dtype=info.dtype,
+                program=program,
+                hardware=hardware,
+                resident=loaded.runtime.by_eviction_order(),
+            )
+        )
+
+    def start(self, prompt_tokens: int, reused_tokens: int) -> None:
+        self._try(
+            lambda log: log.append_start(
+                answer=self._command.answer_id,
+                parent=self._command.parent_id or None,
+                prompt_tokens=prompt_tokens,
+                reused_tokens=reused_tokens,
+                sampling=self._command.sampling,
+            )
+        )
+
+    def text(self, text: str) -> None:
+        self._try(lambda log: log.append_delta(self._command.answer_id, text))
+
+    def forward_pass(self, record: PassRecord) -> None:
+        self._try(
+            lambda log: log.append_pass(
+                answer=self._command.answer_id,
+                phase=record.phase,
+                tokens=record.tokens,
+                missed=record.missed,
+                fetched_bytes=record.fetched_bytes,
+                stall=record.stall_seconds,
+                seconds=record.seconds,
+                routed=record.routed,
+                counts=record.counts if record.routed is None else None,
+            )
+        )
+
+    def finish(self, finished: Finished) -> None:
+        """The final message, durable, and let the log go."""
+        self._try(
+            lambda log: log.append_message(
+                self._command.answer_id,
+                self._command.parent_id or None,
+                "assistant",
+                finished.text,
+                reason=finished.reason,
+                timings=asdict(finished.timings),
+                cache=asdict(finished.cache),
+                seed=finished.seed,
+                error=finished.error,
+            )
+        )
+
+    def close(self) -> None:
+        """Let the log go; what was appended is written."""
+        self._try(lambda log: log.close())
+
+    def _try(self, write: Callable[[SessionLog], None]) -> None:
+        if self._log is None:
+            return
+        try:
+            write(self._log)
+        except SessionError as error:
+            self._complain(str(error))

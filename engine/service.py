@@ -1,0 +1,158 @@
+"""The engine thread: one loop, takes a Command, emits Events.
+
+The heavy libraries (torch, transformers) are imported by the thread itself, as its first act, so that whoever makes an
+``EngineService`` has a window up before that. Questions about models (ListModels, InspectModel) have a small thread of
+their own and are answered while an answer is being generated. No error ends either thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.errors import GreenroomError, explain
+from engine.messages import (
+    Command,
+    Event,
+    Failed,
+    Generate,
+    InspectModel,
+    ListModels,
+    LoadModel,
+    ModelList,
+    ModelUnloaded,
+    Progress,
+    ShutDown,
+    Stop,
+    Stopped,
+    UnloadModel,
+)
+
+if TYPE_CHECKING:
+    from engine.session import ModelSession
+
+log = logging.getLogger("greenroom.engine")
+
+Emit = Callable[[Event], None]
+
+
+class EngineService:
+    """A model and its thread, behind a queue.
+
+    emit: called with every Event, from the engine's threads; must return at once and never raise.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._commands: queue.SimpleQueue[tuple[int, Command]] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[ListModels | InspectModel | None] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._sent = 0
+        self._stopped_up_to = 0  # commands with a number up to this one are to stop
+        self._thread = threading.Thread(target=self._run, name="greenroom-engine", daemon=True)
+        self._librarian = threading.Thread(target=self._answer_questions, name="greenroom-library", daemon=True)
+        self._session: ModelSession | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+        self._librarian.start()
+
+    def send(self, command: Command) -> None:
+        """Queue a command. Returns at once."""
+        if isinstance(command, Stop):
+            self.stop()
+        elif isinstance(command, ListModels | InspectModel):
+            self._questions.put(command)
+        else:
+            if isinstance(command, ShutDown):
+                self.stop()
+                self._questions.put(None)
+            self._sent = next(self._numbers)
+            self._commands.put((self._sent, command))
+
+    def stop(self) -> None:
+        """Stop what was asked for so far, running or waiting; acts between layers. Any thread may call it."""
+        self._stopped_up_to = self._sent
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the engine thread to end after ShutDown. False when it did not in ``timeout`` seconds."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # ------------------------------------------------------------------------------------- the engine thread
+
+    def _run(self) -> None:
+        try:
+            from engine.session import describe_engine
+
+            self._emit(describe_engine())
+        except Exception as error:  # a broken installation: every later command fails the same way, in words
+            self._fail("start", error)
+        while True:
+            number, command = self._commands.get()
+            if isinstance(command, ShutDown):
+                break
+            try:
+                self._carry_out(number, command)
+            except Exception as error:
+                self._fail(_DOING[type(command)], error, getattr(command, "request_id", ""))
+        self._unload()
+        self._emit(Stopped())
+
+    def _carry_out(self, number: int, command: Command) -> None:
+        from engine.session import ModelSession
+
+        def stopped() -> bool:
+            return number <= self._stopped_up_to
+
+        if isinstance(command, LoadModel):
+            self._unload()
+            self._session = ModelSession(command, self._emit, self._report(command), stopped)
+        elif isinstance(command, UnloadModel):
+            self._unload()
+            self._emit(ModelUnloaded())
+        elif isinstance(command, Generate):
+            if self._session is None:
+                raise GreenroomError("No model is loaded; choose one first.")
+            self._session.generate(command, stopped)
+
+    def _unload(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _report(self, command: LoadModel) -> Callable[[str, float | None], None]:
+        name = "the demo model" if command.source == "demo" else command.source
+        return lambda detail, fraction: self._emit(Progress(f"Loading {name}", detail, fraction))
+
+    def _fail(self, doing: str, error: Exception, request_id: str = "") -> None:
+        details = ""
+        if not isinstance(error, GreenroomError):
+            details = traceback.format_exc()
+            log.error("unexpected fault while trying to %s\n%s", doing, details)
+        self._emit(Failed(doing, explain(error), request_id, details))
+
+    # ---------------------------------------------------------------------------------- the library's thread
+
+    def _answer_questions(self) -> None:
+        while True:
+            question = self._questions.get()
+            if question is None:
+                return
+            try:
+                from engine.models.catalog import find_models, summarize
+
+                if isinstance(question, ListModels):
+                    self._emit(ModelList(find_models(question.folders)))
+                else:
+                    self._emit(ModelList((summarize(question.source),)))
+            except Exception as error:
+                self._fail("list", error)
+
+
+_DOING: dict[type[Command], str] = {LoadModel: "load", UnloadModel: "unload", Generate: "generate"}

@@ -1,0 +1,177 @@
+"""One loaded model at work for the engine thread: loads, answers, and tells what happened."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+import torch
+import transformers
+
+from engine.errors import explain
+from engine.experts.observer import Phase
+from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Step, TextGenerator
+from engine.hardware.probes import memory_snapshot, processor_name
+from engine.loading import load
+from engine.messages import (
+    CacheCounters,
+    EngineReady,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Generate,
+    LoadModel,
+    PrefillProgress,
+    Started,
+    Timings,
+    Token,
+)
+from engine.models import demo
+from engine.recording import Recorder
+from engine.telemetry import Telemetry
+
+log = logging.getLogger("greenroom.engine")
+
+MEMORY_INTERVAL = 1.0  # seconds between looks at the system's memory
+
+Emit = Callable[[Event], None]
+
+
+def program() -> str:
+    """Name and version, as logs carry it."""
+    try:
+        return f"greenroom {version('greenroom')}"
+    except PackageNotFoundError:
+        return "greenroom"
+
+
+def describe_engine() -> EngineReady:
+    """What this engine is made of and runs on."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor_name()
+    return EngineReady(program(), f"torch {torch.__version__}, transformers {transformers.__version__}", device)
+
+
+class ModelSession:
+    """A loaded model with its conversation's KV cache. Lives on the engine thread."""
+
+    def __init__(
+        self,
+        command: LoadModel,
+        emit: Emit,
+        report: Callable[[str, float | None], None],
+        stopped: Callable[[], bool],
+    ) -> None:
+        """Load, building the demo first when it was never used. Raises GreenroomError."""
+        self._emit = emit
+        if command.source == "demo" and not demo.is_built():
+            demo.build_demo(progress=report, cancelled=stopped)
+        self._loaded = load(command, report, stopped)
+        self._generator = TextGenerator(self._loaded)
+        self._telemetry = Telemetry(self._loaded)
+        self._recorded_in = ""  # the log whose last model record is still true
+        self._memory_due = 0.0
+        emit(self._loaded.info)
+        self._snapshot_all("idle", 0)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._loaded.close()
+
+    def generate(self, command: Generate, stopped: Callable[[], bool]) -> None:
+        """Answer, emitting Started .. Finished. Raises GreenroomError when nothing was started."""
+        before = self._counters()
+        with (
+            closing(Recorder(command, lambda text: self._emit(Failed("log", text)))) as recorder,
+            closing(self._generator.answer(command.messages, command.sampling, stopped)) as steps,
+        ):
+            ready = next(steps)
+            assert isinstance(ready, PromptReady)
+            self._begin(command, ready, recorder)
+            answer = _Answer(Timings(ready.prompt_tokens, ready.reused_tokens))
+            try:
+                for step in steps:
+                    self._take(step, command.request_id, answer, recorder)
+            except Exception as error:
+                log.exception("the answer broke off")
+                answer.reason, answer.error = "error", explain(error)
+            self._telemetry.pause()
+            self._snapshot_all("idle", answer.count)
+            cost = self._counters().minus(before)
+            text = "".join(answer.pieces)
+            finished = Finished(
+                command.request_id, answer.reason, text, answer.timings, cost, answer.seed, answer.error
+            )
+            recorder.finish(finished)
+            self._emit(finished)
+
+    def _begin(self, command: Generate, ready: PromptReady, recorder: Recorder) -> None:
+        if command.log != self._recorded_in:
+            # what is resident now is not what that log says last
+            recorder.model(self._loaded, program(), describe_engine().device)
+            self._recorded_in = command.log
+        recorder.start(ready.prompt_tokens, ready.reused_tokens)
+        self._emit(Started(command.request_id, ready.prompt_tokens, ready.reused_tokens, ready.notes))
+
+    def _take(self, step: Step, request_id: str, answer: _Answer, recorder: Recorder) -> None:
+        if isinstance(step, Prefilled):
+            recorder.forward_pass(step.record)
+            self._emit(PrefillProgress(request_id, step.done_tokens, step.total_tokens))
+            self._sample("prefill", answer.count)
+        elif isinstance(step, Decoded):
+            answer.count = step.count
+            answer.pieces.append(step.text)
+            if step.record is not None:
+                recorder.forward_pass(step.record)
+                self._telemetry.add(step.record)
+            recorder.text(step.text)
+            self._emit(Token(request_id, step.text, step.count))
+            self._sample("decode", step.count)
+        elif isinstance(step, Ended):
+            for record in step.records:
+                recorder.forward_pass(record)
+            answer.pieces.append(step.text)
+            answer.reason, answer.timings, answer.seed = step.reason, step.timings, step.seed
+            if step.text:
+                recorder.text(step.text)
+                self._emit(Token(request_id, step.text, answer.count))
+
+    # ------------------------------------------------------------------------------------------ snapshots
+
+    def _sample(self, phase: Phase, token: int) -> None:
+        if self._telemetry.due():
+            self._emit(self._telemetry.experts(phase, token))
+            self._emit(self._telemetry.cache())
+            if time.perf_counter() >= self._memory_due:
+                self._emit_memory()
+
+    def _snapshot_all(self, phase: Literal["idle"], token: int) -> None:
+        self._emit(self._telemetry.experts(phase, token))
+        self._emit(self._telemetry.cache())
+        self._emit_memory()
+
+    def _emit_memory(self) -> None:
+        self._memory_due = time.perf_counter() + MEMORY_INTERVAL
+        on_card = self._loaded.device.type == "cuda"
+        info, arena = self._loaded.info, self._loaded.runtime.arena_bytes
+        self._emit(memory_snapshot(info.dense_bytes, arena, self._generator.kv.nbytes, on_card))
+
+    def _counters(self) -> CacheCounters:
+        return self._loaded.runtime.observer.counters(self._loaded.runtime.evictions)
+
+
+@dataclass
+class _Answer:
+    """What is known of the running answer."""
+
+    timings: Timings
+    pieces: list[str] = field(default_factory=list)
+    count: int = 0
+    reason: FinishReason = "error"
+    seed: int = 0
+    error: str = ""

@@ -1,0 +1,79 @@
+"""What the panels are told: sampled from counters, never queued per layer."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.experts.observer import PassRecord
+from engine.loading import LoadedModel
+from engine.messages import CacheSnapshot, ExpertSnapshot
+
+WINDOW = 64  # decode tokens
+INTERVAL = 0.1  # seconds between snapshots while something runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    hits: int
+    misses: int
+    fetched_bytes: int
+    stall_seconds: float
+    at: float  # seconds, when the token was done
+
+
+class Telemetry:
+    """Keeps the window over the last decode tokens, and says when the next snapshot is due."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._runtime = loaded.runtime
+        self._window: deque[_Sample] = deque(maxlen=WINDOW)
+        self._next = 0.0
+
+    def add(self, record: PassRecord) -> None:
+        """Count a decode pass; others change nothing here."""
+        if record.phase == "decode" and record.tokens == 1:
+            self._window.append(
+                _Sample(record.hits, record.misses, record.fetched_bytes, record.stall_seconds, time.perf_counter())
+            )
+
+    def pause(self) -> None:
+        """An answer ended: the time until the next does not count as decoding."""
+        self._window.clear()
+
+    def due(self) -> bool:
+        """True at most once in INTERVAL."""
+        now = time.perf_counter()
+        if now < self._next:
+            return False
+        self._next = now + INTERVAL
+        return True
+
+    def experts(self, phase: Literal["prefill", "decode", "idle"], token: int) -> ExpertSnapshot:
+        observer = self._runtime.observer
+        arrays = (
+            observer.cells(self._runtime.resident_mask()),
+            observer.answer.copy(),
+            observer.chat.copy(),
+            observer.total.copy(),
+        )
+        for array in arrays:
+            array.flags.writeable = False
+        return ExpertSnapshot(*arrays, phase, token)
+
+    def cache(self) -> CacheSnapshot:
+        window = self._window
+        uses = sum(sample.hits + sample.misses for sample in window)
+        tokens = len(window)
+        elapsed = window[-1].at - window[0].at if tokens > 1 else 0.0
+        return CacheSnapshot(
+            counters=self._runtime.observer.counters(self._runtime.evictions),
+            window_hit_rate=sum(sample.hits for sample in window) / uses if uses else None,
+            window_bytes_per_token=sum(sample.fetched_bytes for sample in window) / tokens if tokens else None,
+            window_stall_per_token=sum(sample.stall_seconds for sample in window) / tokens if tokens else None,
+            tokens_per_second=(tokens - 1) / elapsed if elapsed > 0 else None,
+            slots=self._runtime.slots,
+            resident=self._runtime.resident,
+        )

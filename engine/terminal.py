@@ -1,0 +1,175 @@
+"""``python -m engine chat``: the same engine thread the window talks to, at a prompt."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import sys
+from dataclasses import asdict
+
+from engine.errors import GreenroomError
+from engine.messages import (
+    ChatMessage,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    LoadModel,
+    ModelLoaded,
+    Progress,
+    Sampling,
+    ShutDown,
+    Started,
+    Token,
+)
+from engine.service import EngineService
+from engine.sessions.conversation import new_id
+from engine.sessions.log import SessionLog
+from engine.sessions.reader import read_conversation
+
+ANSWER_SHUTDOWN = 10.0  # seconds to wait for the engine thread at the end
+
+
+class TerminalChat:
+    """One conversation at a terminal. ``options``: what ``engine.cli`` parsed."""
+
+    def __init__(self, command: LoadModel, options: argparse.Namespace) -> None:
+        self._command = command
+        self._options = options
+        self._sampling = Sampling(
+            options.temperature,
+            options.top_p,
+            options.top_k,
+            options.min_p,
+            options.repetition_penalty,
+            options.seed,
+            options.max_tokens,
+        )
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._service = EngineService(self._events.put)
+        self._messages: list[ChatMessage] = []
+        self._leaf: str | None = None
+        self._log: SessionLog | None = None
+
+    def run(self) -> int:
+        """Chat until the prompt is answered or the input ends; the exit code. Raises GreenroomError."""
+        self._open_log()
+        if self._options.system and not self._messages:
+            self._add("system", self._options.system)
+        self._service.start()
+        try:
+            self._load()
+            if self._options.prompt is not None:
+                return 0 if self._answer(self._options.prompt).reason != "error" else 1
+            self._talk()
+            return 0
+        finally:
+            self._service.send(ShutDown())
+            self._service.join(ANSWER_SHUTDOWN)
+            if self._log is not None:
+                self._log.close()
+
+    def _talk(self) -> None:
+        print("Type a message; Ctrl+C stops an answer, Ctrl+D ends.", file=sys.stderr)
+        while True:
+            try:
+                text = input("> ").strip()
+            except (EOFError, KeyboardInterrupt):
+                print(file=sys.stderr)
+                return
+            if text:
+                try:
+                    self._answer(text)
+                except GreenroomError as error:
+                    print(f"greenroom: {error}", file=sys.stderr)
+
+    def _open_log(self) -> None:
+        path = self._options.log
+        if path is None:
+            return
+        if not path.exists():
+            from engine.session import program
+
+            self._log = SessionLog.create_at(path, program())
+            return
+        self._log = SessionLog.open(path)
+        conversation = read_conversation(path)
+        leaf = conversation.latest_leaf()
+        self._leaf = leaf.id if leaf else None
+        self._messages = [ChatMessage(message.role, message.text) for message in conversation.path_to(self._leaf)]
+
+    def _add(self, role: str, text: str) -> None:
+        self._messages.append(ChatMessage(role, text))  # type: ignore[arg-type]
+        if self._log is not None:
+            id = new_id()
+            self._log.append_message(id, self._leaf, role, text)
+            self._leaf = id
+
+    def _load(self) -> None:
+        self._service.send(self._command)
+        while True:
+            event = self._next()
+            if isinstance(event, Progress) and sys.stderr.isatty():
+                print(f"\r\033[K{event.task}: {event.detail}", end="", file=sys.stderr, flush=True)
+            elif isinstance(event, ModelLoaded):
+                if sys.stderr.isatty():
+                    print("\r\033[K", end="", file=sys.stderr)
+                print(
+                    f"{event.name}: {event.slots} of {event.total_experts} experts in slots, {event.policy}, "
+                    f"{event.dtype} on {event.device}",
+                    file=sys.stderr,
+                )
+                for note in event.notes:
+                    print(note, file=sys.stderr)
+                return
+
+    def _answer(self, text: str) -> Finished:
+        self._add("user", text)
+        answer_id = new_id()
+        log = str(self._log.path) if self._log else ""
+        self._service.send(Generate(answer_id, tuple(self._messages), self._sampling, log, answer_id, self._leaf or ""))
+        while True:
+            try:
+                event = self._next()
+            except KeyboardInterrupt:
+                self._service.stop()
+                continue
+            if isinstance(event, Started):
+                for note in event.notes:
+                    print(note, file=sys.stderr)
+            elif isinstance(event, Token) and not self._options.json:
+                print(event.text, end="", flush=True)
+            elif isinstance(event, Finished):
+                self._finish(event)
+                self._messages.append(ChatMessage("assistant", event.text))
+                self._leaf = answer_id
+                return event
+
+    def _finish(self, event: Finished) -> None:
+        if self._options.json:
+            report = {
+                **asdict(event),
+                "decode_rate": event.timings.decode_rate,
+                "hit_rate": event.cache.decode_hit_rate,
+            }
+            print(json.dumps(report, ensure_ascii=False, indent=2))
+            return
+        print()
+        if event.error:
+            print(f"greenroom: {event.error}", file=sys.stderr)
+        rate, hits = event.timings.decode_rate, event.cache.decode_hit_rate
+        figures = [f"{event.timings.answer_tokens} tokens"]
+        figures += [f"{rate:.1f} tokens/s"] if rate else []
+        figures += [f"hits {hits:.0%}"] if hits is not None else []
+        figures += [f"seed {event.seed}"] if self._sampling.temperature else []
+        figures += [event.reason] if event.reason != "end" else []
+        print(" · ".join(figures), file=sys.stderr)
+
+    def _next(self) -> Event:
+        event = self._events.get()
+        if isinstance(event, Failed) and event.doing != "log":
+            raise GreenroomError(event.text)
+        if isinstance(event, Failed):
+            print(f"greenroom: {event.text}", file=sys.stderr)
+        return event
