@@ -89,7 +89,7 @@ def say(text: str) -> None:
 
 def ready(root: Path, dev: bool, environ: Mapping[str, str] = os.environ) -> Path:
     """The interpreter of a finished environment, made or brought up to date when needed. StartError if impossible."""
-    folder = root / ".venv"
+    folder, needed = root / ".venv", requirements(root)
     stamp = read_stamp(folder)
     extras = ("dev",) if dev else ()
     trouble = _trouble(folder, stamp)
@@ -100,7 +100,7 @@ def ready(root: Path, dev: bool, environ: Mapping[str, str] = os.environ) -> Pat
             _remove(folder)
         _create(folder)
     wanted = environ.get("GREENROOM_TORCH", "").strip().lower()
-    fits = stamp is not None and stamp.requirements == requirements(root) and wanted in ("", stamp.torch)
+    fits = stamp is not None and stamp.requirements == needed and wanted in ("", stamp.torch)
     if stamp is None or not fits or not set(extras) <= set(stamp.extras):
         kept = stamp.extras if stamp else ()
         stamp = _install(root, folder, sorted({*extras, *kept}), environ)
