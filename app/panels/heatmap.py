@@ -18,6 +18,7 @@ from PySide6.QtGui import (
     QHelpEvent,
     QImage,
     QKeyEvent,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QPen,
@@ -287,6 +288,14 @@ class Heatmap(QWidget):
         self._cursor = (min(max(layer, 0), layers - 1), min(max(expert, 0), experts - 1))
         self._tell_cursor(pop_up=True)
         self.update()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        found = self.cell_at(event.position().toPoint())
+        if found is not None:
+            self._cursor = found
+            self._tell_cursor(pop_up=False)
+            self.update()
+        super().mousePressEvent(event)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
