@@ -52,6 +52,17 @@ QPushButton[kind="quiet"]:checked { background: $surface; color: $text; }
 QPushButton[kind="quiet"]:focus { border: 1px solid $accent; }
 QPushButton[kind="quiet"]::menu-indicator { image: none; width: 0; }
 QPushButton[kind="pill"] { border-radius: 14px; padding: 4px 14px; min-height: 18px; }
+QPushButton[kind="fold"] {
+    border: 1px solid transparent; color: $text_muted; font-size: 13px; padding: 2px 4px; text-align: left;
+    border-radius: 4px;
+}
+QPushButton[kind="fold"]:hover { color: $text; }
+QPushButton[kind="fold"]:focus { border: 1px solid $accent; }
+QPushButton[kind="float"] {
+    background: $surface_raised; border: 1px solid $border; border-radius: 15px; padding: 5px 14px; font-size: 12px;
+}
+QPushButton[kind="float"]:hover { background: $surface; }
+QPushButton[kind="float"]:focus { border: 1px solid $accent; }
 QPushButton[kind="wide"] { text-align: left; padding: 9px 12px; background: $surface_raised; }
 QPushButton[kind="wide"]:hover { background: $surface; }
 

@@ -213,8 +213,11 @@ class Theme(QObject):
         super().__init__(parent)
         self._mode: Mode = mode
         self._dark = self._wants_dark()
-        hints = QGuiApplication.styleHints()
-        hints.colorSchemeChanged.connect(self._refresh)
+        QGuiApplication.styleHints().colorSchemeChanged.connect(self._refresh)
+        app = QApplication.instance()
+        if isinstance(app, QApplication):
+            app.setStyle(QStyleFactory.create("Fusion"))
+            app.setFont(font("body"))
         self._apply()
 
     @property
@@ -251,8 +254,5 @@ class Theme(QObject):
         """Dress the whole application."""
         app = QApplication.instance()
         if isinstance(app, QApplication):
-            if app.style().name() != "fusion":
-                app.setStyle(QStyleFactory.create("Fusion"))
-            app.setFont(font("body"))
             app.setPalette(palette(self.colors))
             app.setStyleSheet(stylesheet(self.colors))

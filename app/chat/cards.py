@@ -1,0 +1,127 @@
+"""What stands in a transcript beside answers: the user's messages, quiet notes, and errors as cards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QTextBlockFormat, QTextCursor
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+
+from app.chat.prose import LINE, TextView
+from app.theme import RADIUS, Theme, font, space
+
+BUBBLE_SHARE = 0.8  # of the column's width, at most
+BUBBLE_RADIUS = 14
+PAD_X, PAD_Y = 16, 10
+LEAD = 2  # px that Qt adds below the last line and not above the first
+
+
+class UserBubble(QWidget):
+    """What the user said, as it was typed, on the right."""
+
+    def __init__(self, theme: Theme, text: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.theme = theme
+        self._text = TextView(theme, self)
+        self._text.setAccessibleName(self.tr("You said"))
+        self._text.setPlainText(text)
+        block = QTextBlockFormat()
+        block.setLineHeight(LINE, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        cursor = QTextCursor(self._text.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.mergeBlockFormat(block)
+        theme.changed.connect(self.update)
+
+    @property
+    def text(self) -> str:
+        return self._text.toPlainText()
+
+    def fit(self, width: int) -> int:
+        most = max(40, int(width * BUBBLE_SHARE) - 2 * PAD_X)
+        document = self._text.document()
+        document.setTextWidth(most)
+        inner = min(most, math.ceil(document.idealWidth()) + 1)
+        height = self._text.fit(inner)
+        self._text.setGeometry(width - inner - PAD_X, PAD_Y + LEAD, inner, height)
+        return height + 2 * PAD_Y
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        inside = QRectF(self._text.geometry()).adjusted(-PAD_X, -PAD_Y - LEAD, PAD_X, PAD_Y - LEAD)
+        path = QPainterPath()
+        path.addRoundedRect(inside, BUBBLE_RADIUS, BUBBLE_RADIUS)
+        corner = QPainterPath()  # the corner that points at the speaker is sharper
+        corner.addRoundedRect(inside.adjusted(inside.width() / 2, inside.height() / 2, 0, 0), 4, 4)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillPath(path.united(corner), QColor(self.theme.colors.user_bubble))
+        painter.end()
+
+
+class Label(QLabel):
+    """A wrapping label that a column can lay out."""
+
+    def __init__(self, text: str, role: str, parent: QWidget | None = None) -> None:
+        super().__init__(text, parent)
+        self.setProperty("role", role)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setWordWrap(True)
+        self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+
+    def fit(self, width: int) -> int:
+        return max(0, self.heightForWidth(width))
+
+
+class Card(QWidget):
+    """A message from the program: what happened, and buttons for what to do. Kinds: "note" and "error"."""
+
+    def __init__(
+        self, theme: Theme, kind: str, title: str, text: str, actions: Sequence[str] = (), parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.theme = theme
+        self.kind = kind
+        self.title = Label(title, "title", self)
+        self.text = Label(text, "muted", self)
+        self.buttons = [QPushButton(action, self) for action in actions]
+        self.text.setVisible(bool(text))
+        self.setAccessibleName(f"{title} {text}")
+        theme.changed.connect(self.update)
+
+    def fit(self, width: int) -> int:
+        left, pad = space(11), space(3.5)
+        inner = width - left - space(4)
+        y = pad
+        for label, gap in ((self.title, space(1)), (self.text, 0)):
+            height = label.fit(inner)
+            label.setGeometry(left, y, inner, height)
+            y += height + gap
+        x = left
+        for index, button in enumerate(self.buttons):
+            button.adjustSize()
+            y += space(3) if index == 0 else 0
+            button.move(x, y)
+            x += button.width() + space(2)
+        if self.buttons:
+            y += self.buttons[0].height()
+        return y + pad
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self.theme.colors
+        strong = QColor(colors.danger if self.kind == "error" else colors.accent)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        painter.setPen(QColor(colors.border))
+        painter.setBrush(QColor(colors.surface))
+        painter.drawRoundedRect(box, RADIUS, RADIUS)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(strong)
+        disc = QRectF(space(4), self.title.y() + 1, 16, 16)
+        painter.drawEllipse(disc)
+        painter.setPen(QColor(colors.surface))
+        painter.setFont(font("small", weight=font("title").weight()))
+        painter.drawText(disc, Qt.AlignmentFlag.AlignCenter, "!" if self.kind == "error" else "i")
+        painter.end()

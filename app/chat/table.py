@@ -1,0 +1,93 @@
+"""A table of an answer. Cells wrap; the head stands out; text can be selected and copied, tabs between cells."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFont,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextFrameFormat,
+    QTextTableFormat,
+)
+from PySide6.QtWidgets import QWidget
+
+from app.chat.markdown import Table
+from app.chat.prose import INDENT, LINE, TextView, insert_spans
+from app.theme import Theme, font
+
+_ALIGNMENTS = {"right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
+
+
+class TableView(TextView):
+    """Shows one ``Table`` leaf."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(theme, parent)
+        self._table: Table | None = None
+
+    @property
+    def leaf(self) -> Table | None:
+        return self._table
+
+    def show_table(self, table: Table) -> None:
+        if table != self._table:
+            self._table = table
+            self.restyle()
+
+    def restyle(self) -> None:
+        """Write the table in the theme's colours."""
+        table = self._table
+        if table is None:
+            return
+        self.document().clear()
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        _flatten(cursor)  # Qt keeps a line before and after a table; neither shall be seen
+        grid = cursor.insertTable(len(table.rows), max(map(len, table.rows)), self._format(table))
+        for row, cells in enumerate(table.rows):
+            base = QTextCharFormat()
+            base.setFont(font("body", size=13, weight=QFont.Weight.DemiBold if row == 0 else None))
+            for column, spans in enumerate(cells):
+                block = QTextBlockFormat()
+                block.setLineHeight(LINE, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+                side = table.align[column] if column < len(table.align) else ""
+                block.setAlignment(_ALIGNMENTS.get(side, Qt.AlignmentFlag.AlignLeft))
+                cell = grid.cellAt(row, column)
+                if row == 0:
+                    look = cell.format()
+                    look.setBackground(QColor(self.theme.colors.surface))
+                    cell.setFormat(look)
+                inside = cell.firstCursorPosition()
+                inside.setBlockFormat(block)
+                insert_spans(inside, spans, base, self.theme)
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        _flatten(cursor)
+        cursor.endEditBlock()
+
+    def _format(self, table: Table) -> QTextTableFormat:
+        result = QTextTableFormat()
+        result.setBorder(1)
+        result.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+        result.setBorderBrush(QBrush(QColor(self.theme.colors.border)))
+        result.setBorderCollapse(True)
+        result.setCellPadding(7)
+        result.setCellSpacing(0)
+        result.setLeftMargin(table.depth * INDENT)
+        result.setHeaderRowCount(1)
+        return result
+
+
+def _flatten(cursor: QTextCursor) -> None:
+    """Make the cursor's paragraph take no height."""
+    block = QTextBlockFormat()
+    block.setLineHeight(0, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+    cursor.setBlockFormat(block)
+    small = QTextCharFormat()
+    tiny = font("body")
+    tiny.setPixelSize(1)
+    small.setFont(tiny)
+    cursor.setBlockCharFormat(small)

@@ -1,0 +1,157 @@
+"""The conversation as it is read: a scrolling column that stays at the end while the reader does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QMargins, Qt, QTimer, Signal, Slot
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
+
+from app.chat.answer import AnswerView
+from app.chat.cards import Card, UserBubble
+from app.chat.column import Column
+from app.theme import Theme, space
+
+COLUMN_WIDTH = 728  # px, of the text at most: about 95 characters
+NEAR_END = 32  # px from the end that still count as being there
+
+
+class Transcript(QScrollArea):
+    """Holds bubbles, answers and cards. Emits ``link_clicked`` with an address to be shown before it is opened."""
+
+    link_clicked = Signal(str)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.theme = theme
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setAccessibleName(self.tr("Conversation"))
+        self.column = Column(gap=space(6))
+        self.column.height_changed.connect(self._resize_column)
+        self.setWidget(self.column)
+        self._at_end = True
+        self._placing = False
+        self.verticalScrollBar().valueChanged.connect(self._scrolled)
+        self.verticalScrollBar().rangeChanged.connect(self._follow)
+        self.verticalScrollBar().setSingleStep(space(10))
+        self.jump = QPushButton(self.tr("↓  Latest"), self)
+        self.jump.setProperty("kind", "float")
+        self.jump.setAccessibleName(self.tr("Jump to the latest message"))
+        self.jump.clicked.connect(self.scroll_to_end)
+        self.jump.hide()
+        self._earlier: deque[Callable[[], QWidget]] = deque()
+        self._fill = QTimer(self)
+        self._fill.setInterval(0)
+        self._fill.timeout.connect(self._add_earlier)
+
+    # ------------------------------------------------------------------------------------------- content
+
+    def clear(self) -> None:
+        self._earlier.clear()
+        self._fill.stop()
+        self.column.clear()
+        self._at_end = True
+        self._resize_column()
+
+    @property
+    def empty(self) -> bool:
+        return not self.column.widgets() and not self._earlier
+
+    def add_user(self, text: str) -> UserBubble:
+        """The user's message; the transcript goes to its end."""
+        bubble = UserBubble(self.theme, text)
+        self._append(bubble)
+        self.scroll_to_end()
+        return bubble
+
+    def add_answer(self) -> AnswerView:
+        answer = AnswerView(self.theme)
+        answer.link_clicked.connect(self.link_clicked)
+        self._append(answer)
+        return answer
+
+    def add_card(self, kind: str, title: str, text: str, actions: Sequence[str] = ()) -> Card:
+        """A message from the program; the caller connects the ``buttons`` made of ``actions``."""
+        card = Card(self.theme, kind, title, text, actions)
+        self._append(card)
+        return card
+
+    def show_messages(self, makers: Sequence[Callable[[], QWidget]]) -> None:
+        """Show a saved conversation: the latest messages now, earlier ones above them as time allows."""
+        self.clear()
+        self._earlier = deque(makers)
+        self._add_earlier()
+        self._fill.start()
+
+    def _append(self, widget: QWidget) -> None:
+        self.column.add(widget)
+        self.column.refit()
+
+    @Slot()
+    def _add_earlier(self) -> None:
+        if not self._earlier:
+            self._fill.stop()
+            return
+        widget = self._earlier.pop()()
+        if isinstance(widget, AnswerView):
+            widget.link_clicked.connect(self.link_clicked)
+        bar = self.verticalScrollBar()
+        from_end = bar.maximum() - bar.value()
+        self.column.add(widget, index=0)
+        self.column.refit(*self.column.widgets()[:2])
+        if not self._at_end:  # what is being read stays where it is
+            bar.setValue(bar.maximum() - from_end)
+
+    # -------------------------------------------------------------------------------------------- layout
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        width = self.viewport().width()
+        side = max(space(6), (width - COLUMN_WIDTH) // 2)
+        self.column.set_margins(QMargins(side, space(6), side, space(8)))
+        self._placing = True
+        self.column.fit(width)
+        self._placing = False
+        self._resize_column()
+        self._place_jump()
+
+    @Slot()
+    def _resize_column(self) -> None:
+        if not self._placing:
+            width = self.viewport().width()
+            self.column.resize(width, max(self.column.wanted_height, 1))
+
+    @Slot()
+    def _follow(self) -> None:
+        if self._at_end:
+            self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
+        self._place_jump()
+
+    @Slot(int)
+    def _scrolled(self, value: int) -> None:
+        self._at_end = value >= self.verticalScrollBar().maximum() - NEAR_END
+        self._place_jump()
+
+    @Slot()
+    def scroll_to_end(self) -> None:
+        self._at_end = True
+        self._follow()
+
+    def _place_jump(self) -> None:
+        self.jump.setVisible(not self._at_end)
+        if not self._at_end:
+            self.jump.adjustSize()
+            self.jump.move((self.width() - self.jump.width()) // 2, self.height() - self.jump.height() - space(3))
+            self.jump.raise_()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        bar = self.verticalScrollBar()
+        if event.key() == Qt.Key.Key_End:
+            self.scroll_to_end()
+        elif event.key() == Qt.Key.Key_Home:
+            bar.setValue(bar.minimum())
+        else:
+            super().keyPressEvent(event)
