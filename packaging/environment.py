@@ -261,7 +261,10 @@ def _install_torch(attempts: Sequence[torch_choice.Attempt], kind: str, python: 
                 continue
             hint = ""
             if kind == "cpu" and sys.platform.startswith("linux"):
-                hint = "\nWhere only PyPI can be reached, GREENROOM_TORCH=cuda takes the larger build; CPUs run it too."
+                hint = (
+                    "\nThis build comes from download.pytorch.org. Where only PyPI can be reached, start with "
+                    "GREENROOM_TORCH=cuda: that build is larger, and runs on CPUs too."
+                )
             raise StartError(f"{attempt.name} could not be installed. {error}{hint}") from error
 
 
