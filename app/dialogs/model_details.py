@@ -42,6 +42,7 @@ class ModelDetails(QWidget):
         self.facts = label(role="muted")
         self.facts.setWordWrap(True)
         self.source = ElidedLabel(role="faint")
+        self.weights = QWidget()
         self.options = QWidget()
         self.bar = SegmentedBar(theme)
         self.bar.setAccessibleName(self.tr("Size by kind"))
@@ -85,16 +86,19 @@ class ModelDetails(QWidget):
         column.addWidget(self.facts)
         column.addWidget(self.source)
         column.addSpacing(space(4))
+        column.addWidget(self.weights)
         column.addWidget(self.options)
         column.addWidget(self.note)
         column.addStretch(1)
-        inner = QVBoxLayout(self.options)
+        inner = QVBoxLayout(self.weights)
         inner.setContentsMargins(0, 0, 0, space(4))
         inner.setSpacing(space(1))
         inner.addLayout(_pair(label(self.tr("Weights"), "small"), self.total))
         inner.addWidget(self.bar)
         inner.addWidget(self.legend)
-        inner.addSpacing(space(4))
+        inner = QVBoxLayout(self.options)
+        inner.setContentsMargins(0, 0, 0, space(4))
+        inner.setSpacing(space(1))
         inner.addLayout(_pair(label(self.tr("Experts kept in memory")), self.kept))
         inner.addWidget(self.slider)
         inner.addWidget(self.auto)
@@ -123,6 +127,7 @@ class ModelDetails(QWidget):
         self._model = model
         usable = model is not None and not model.problem
         self.options.setVisible(usable)
+        self.weights.setVisible(usable and bool(model and model.total_bytes))
         self.name.setText(model.name if model else "")
         self.source.setText(model.source if model and model.source != "demo" else "")
         self.source.setVisible(bool(self.source.text()))
@@ -154,11 +159,13 @@ class ModelDetails(QWidget):
         self.slider.setPageStep(max(1, total // 10))
         self.slider.setValue(wanted or max(1, total // 4))
         self.slider.blockSignals(False)
+        self.slider.setVisible(total > 0)  # the demo before its first load: nobody knows its size yet
         self.auto.blockSignals(True)
         self.auto.setEnabled(total > 0)
         self.auto.setChecked(wanted is None)
         self.auto.blockSignals(False)
-        self._wanted = self._share()
+        if total:
+            self._wanted = self._share()
         self._show_budget()
 
     def _share(self) -> str:
@@ -176,7 +183,7 @@ class ModelDetails(QWidget):
             else "",
             precision(model.dtype),
             model.license,
-            self.tr("chat template") if model.has_template else self.tr("no chat template"),
+            (self.tr("chat template") if model.has_template else self.tr("no chat template")) if model.built else "",
         ]
         return " · ".join(piece for piece in pieces if piece)
 

@@ -38,9 +38,11 @@ def precision(dtype: str) -> str:
 
 
 def second_line(model: ModelSummary) -> str:
-    """ "30 × 32 · 0.27 GB · bf16"; of a model that cannot be used, why."""  # noqa: RUF002 - a multiplication sign
+    """ "30 × 32 · 0.27 GB · bf16"; why it cannot be used, where it cannot."""  # noqa: RUF002 - a multiplication sign
     if model.problem:
         return " ".join(model.problem.split())
+    if not model.built:
+        return QCoreApplication.translate("ModelPicker", "made on this computer at the first load")
     pieces = []
     if model.layers and model.experts:
         pieces.append(f"{model.layers} × {model.experts}")  # noqa: RUF001 - a multiplication sign

@@ -1,0 +1,44 @@
+"""Qt's offscreen platform, and models that nobody has to download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from app.theme import Theme
+from engine.messages import ModelSummary
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Qt's offscreen platform warns about size hints and raised windows; that is no fault of the widgets."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.qt_log_ignore("This plugin does not support"))
+
+
+@pytest.fixture
+def theme(qtbot: QtBot) -> Theme:
+    return Theme("dark")
+
+
+@pytest.fixture
+def summary() -> Callable[..., ModelSummary]:
+    def make(source: str = "demo", name: str = "Demo", problem: str = "", **changes: object) -> ModelSummary:
+        known: dict[str, object] = {
+            "family": "qwen2_moe",
+            "layers": 30,
+            "experts": 32,
+            "top_k": 12,
+            "dtype": "float32",
+            "total_bytes": 690_000_000,
+            "expert_bytes": 520_000_000,
+            "license": "apache-2.0",
+            "has_template": True,
+        }
+        known.update(changes)
+        return ModelSummary(source, name, problem, **({} if problem else known))  # type: ignore[arg-type]
+
+    return make
