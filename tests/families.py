@@ -138,6 +138,9 @@ _MORE: dict[str, dict[str, Any]] = {
         "mamba_chunk_size": 16,
     },
     "hy_v4": {},
+    "inkling2_loop_text": {"unpadded_vocab_size": 128},
+    "inkling2_text": {"unpadded_vocab_size": 128},
+    "inkling_text": {},
     "jamba": {
         "num_hidden_layers": 4,
         "attn_layer_period": 2,
@@ -153,6 +156,7 @@ _MORE: dict[str, dict[str, Any]] = {
     },
     "kolibri1": {},
     "lara_mini": {},
+    "minimax_m3_vl_text": {},
     "nemotron_h": {
         "layers_block_type": ["mamba", "moe", "attention", "moe"],
         "moe_shared_expert_intermediate_size": 24,
@@ -175,6 +179,8 @@ _MORE: dict[str, dict[str, Any]] = {
         "indexer_budget": 8,
         "indexer_compress_ratio": 2,
     },
+    "sarvam_mla": {"num_key_value_heads": 4},
+    "sarvam_moe": {},
     "zaya": {"num_experts_per_tok": 1},
 }
 

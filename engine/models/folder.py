@@ -62,6 +62,15 @@ def resolve(source: str) -> Path:
         if not demo.is_built():
             raise ModelError("The demo model is not built yet; run `python -m engine demo` once.")
         return demo.demo_folder()
+    if not source.strip():
+        raise ModelError("No model was named; choose a folder, or a model in the hub cache.")
+    try:
+        return _resolve(source)
+    except (OSError, RuntimeError, ValueError) as error:  # no permission, no such ~user, a name that cannot be a path
+        raise ModelError(f"{source[:200]} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _resolve(source: str) -> Path:
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve() if not _is_snapshot(path) else path
@@ -98,7 +107,7 @@ def _open_folder(path: Path) -> ModelFolder:
     tensors = read_headers(path)
     if not tensors:
         _refuse_without_safetensors(path)
-    packed = sorted({ref.dtype for ref in tensors.values() if ref.dtype not in DTYPE_BYTES or ref.dtype[:3] == "F8_"})
+    packed = sorted({ref.dtype for ref in tensors.values() if _is_packed(ref)})
     if packed:
         raise ModelError(
             f"The weights are packed ({', '.join(packed)}), which Greenroom does not run yet. "
@@ -107,8 +116,17 @@ def _open_folder(path: Path) -> ModelFolder:
     return ModelFolder(path, config, tensors)
 
 
+def _is_packed(ref: TensorRef) -> bool:
+    """True for numbers that mean nothing without a scale kept elsewhere."""
+    if ref.dtype not in DTYPE_BYTES or ref.dtype.startswith("F8_"):
+        return True
+    return ref.dtype[0] in "IU" and ref.name.endswith("weight")
+
+
 def _refuse_packed(config: dict[str, Any]) -> None:
-    quantization = config.get("quantization_config")
+    text_config = config.get("text_config")
+    nested = text_config.get("quantization_config") if isinstance(text_config, dict) else None
+    quantization = config.get("quantization_config") or nested
     if quantization:
         method = quantization.get("quant_method", "an unknown method") if isinstance(quantization, dict) else "yes"
         raise ModelError(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from engine.errors import ModelError
 
@@ -51,18 +53,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model; checked to be there, not read."""
     index = folder / INDEX_NAME
     if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"{INDEX_NAME} in {folder} is damaged ({error}); download it again.") from error
-        missing = [name for name in names if not (folder / name).is_file()]
-        if missing:
-            shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-            raise ModelError(
-                f"{len(missing)} of {len(names)} weight files are missing: {shown}. "
-                "The download seems incomplete; download the model again."
-            )
-        return [folder / name for name in names]
+        return _listed_files(folder, index)
     single = folder / "model.safetensors"
     if single.is_file():
         return [single]
@@ -76,27 +67,51 @@ def weight_files(folder: Path) -> list[Path]:
     return []
 
 
+def _listed_files(folder: Path, index: Path) -> list[Path]:
+    try:
+        names = sorted({str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{INDEX_NAME} in {folder} is damaged ({error}); download it again.") from error
+    if not names:
+        raise ModelError(f"{INDEX_NAME} in {folder} lists no files; download it again.")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        raise ModelError(
+            f"{len(missing)} of {len(names)} weight files are missing: {shown}. "
+            "The download seems incomplete; download the model again."
+        )
+    return [folder / name for name in names]
+
+
 def _read_header(file: Path) -> list[TensorRef]:
     size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
+        if length > min(_LONGEST_HEADER, size - 8):
+            raise ModelError(f"{file.name} is cut short or is no safetensors file; download it again.")
+        text = stream.read(length)
     try:
-        with file.open("rb") as stream:
-            prefix = stream.read(8)
-            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
-            if length > min(_LONGEST_HEADER, size - 8):
-                raise ModelError(f"{file.name} is cut short or is no safetensors file; download it again.")
-            entries = json.loads(stream.read(length))
-    except ValueError as error:
+        entries = json.loads(text)
+        entries.pop("__metadata__", None)
+        refs = [_tensor_ref(name, file, 8 + length, entry) for name, entry in entries.items()]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"The header of {file.name} is damaged ({error}); download the file again.") from error
-    start = 8 + length
-    refs = []
-    for name, entry in entries.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        if start + end > size:
-            raise ModelError(
-                f"{file.name} is cut short: it should have at least {start + end:,} bytes and has {size:,}. "
-                "The download seems incomplete; download the file again."
-            )
-        refs.append(TensorRef(name, file, start + begin, end - begin, entry["dtype"], tuple(entry["shape"])))
+    end = max((ref.offset + ref.nbytes for ref in refs), default=0)
+    if end > size:
+        raise ModelError(
+            f"{file.name} is cut short: it should have at least {end:,} bytes and has {size:,}. "
+            "The download seems incomplete; download the file again."
+        )
     return refs
+
+
+def _tensor_ref(name: str, file: Path, start: int, entry: dict[str, Any]) -> TensorRef:
+    """One entry of a header. Raises ValueError when its parts contradict each other."""
+    begin, end = entry["data_offsets"]
+    dtype, shape = str(entry["dtype"]), tuple(int(size) for size in entry["shape"])
+    nbytes = prod(shape) * DTYPE_BYTES.get(dtype, 0)
+    if not 0 <= begin <= end or (nbytes and nbytes != end - begin):
+        raise ValueError(f"{name} of shape {list(shape)} cannot be {end - begin} bytes of {dtype}")
+    return TensorRef(name, file, start + begin, end - begin, dtype, shape)

@@ -87,7 +87,8 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
     """Map every (layer, expert) of ``model`` to its bytes.
 
     model: an instance of ``skeleton.model_class``, on the meta device or loaded.
-    Raises ModelError naming what is missing when some expert has no weights under a name transformers knows.
+    Raises ModelError naming what is missing when some expert has no weights under a name transformers knows, what fits
+    no parameter, and what has another size than the config says.
     """
     if not skeleton.experts:
         raise _no_experts(skeleton)
@@ -107,31 +108,52 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
         _, tensors = found.setdefault(target, (converter, {}))
         tensors.setdefault(pattern if pattern is not None else key, []).append(folder.tensors[key])
 
+    _check_dense_shapes(found, model)
     sources: list[tuple[tuple[ParameterSource, ...], ...]] = []
     used: set[str] = set()
     for module in skeleton.experts:
         per_expert: list[list[ParameterSource]] = [[] for _ in range(module.num_experts)]
         covered: set[str] = set()
+        unplaced: list[str] = []
         for target, (converter, tensors) in found.items():
-            if not target.startswith(module.path + ".") or target.rpartition(".")[0] != module.path:
+            if not target.startswith(module.path + "."):
                 continue
+            stored = _keys(tensors)
             parameters = _targets(target, converter, module)
-            covered.update(parameters)
             if not parameters:
+                unplaced += [] if target in names else stored
                 continue
-            used.update(ref.name for refs in tensors.values() for ref in refs)
+            covered.update(parameters)
+            used.update(stored)
             for expert, source in enumerate(_split(target, converter, tensors, module)):
                 per_expert[expert].append(source)
         missing = sorted(set(module.parameters) - covered)
-        if missing:
-            raise _unknown_names(folder, module, missing)
+        if missing or unplaced:
+            foreign = [key for target, (_, tensors) in found.items() if target not in names for key in _keys(tensors)]
+            raise _not_placed(module, missing, unplaced or _near(module.path, foreign))
         sources.append(tuple(tuple(parameters) for parameters in per_expert))
     return ExpertIndex(tuple(skeleton.experts), tuple(sources), frozenset(used))
 
 
+def _check_dense_shapes(
+    found: dict[str, tuple[WeightConverter | None, dict[str, list[TensorRef]]]], model: PreTrainedModel
+) -> None:
+    """Weights that are loaded as they are must have the size that the config gives them."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for target, (converter, tensors) in found.items():
+        refs = [ref for refs in tensors.values() for ref in refs]
+        if converter is None and len(refs) == 1 and target in shapes and refs[0].shape != shapes[target]:
+            raise ModelError(
+                f"{refs[0].name} has the size {list(refs[0].shape)} and the config asks for {list(shapes[target])}: "
+                "config.json does not belong to these weights, or one of the two is damaged."
+            )
+
+
 def _targets(target: str, converter: WeightConverter | None, module: ExpertsModule) -> set[str]:
     """Which of the module's parameters this source fills (several when one tensor is split over them)."""
-    leaf = target.rpartition(".")[2]
+    parent, _, leaf = target.rpartition(".")
+    if parent != module.path:
+        return set()
     if converter is None or len(converter.target_patterns) == 1:
         return {leaf} & set(module.parameters)
     return {pattern.rpartition(".")[2] for pattern in converter.target_patterns} & set(module.parameters)
@@ -179,6 +201,8 @@ def _check_count(target: str, refs: list[TensorRef], count: int) -> None:
     numbers = [_expert_number(ref.name) for ref in refs]
     if len(refs) == count and (None in numbers or numbers == list(range(count))):
         return
+    if numbers == [None]:
+        raise ModelError(f"{refs[0].name} holds {refs[0].shape[0] if refs[0].shape else 0} experts, not {count}.")
     gone = sorted(set(range(count)) - {number for number in numbers if number is not None})
     if gone:
         raise ModelError(
@@ -203,9 +227,10 @@ def _piece(refs: list[TensorRef], expert: int, pattern: str, count: int) -> Piec
 
 
 def _dtype(ref: TensorRef) -> torch.dtype:
-    if ref.dtype not in TORCH_DTYPE:
+    dtype = TORCH_DTYPE.get(ref.dtype)
+    if dtype is None or not dtype.is_floating_point:  # integers are packed numbers whose scale is elsewhere
         raise ModelError(f"The tensor {ref.name} has the number format {ref.dtype}, which Greenroom does not run.")
-    return TORCH_DTYPE[ref.dtype]
+    return dtype
 
 
 def _check_size(source: ParameterSource, module: ExpertsModule) -> None:
@@ -233,10 +258,24 @@ def _no_experts(skeleton: Skeleton) -> ModelError:
     )
 
 
-def _unknown_names(folder: ModelFolder, module: ExpertsModule, missing: list[str]) -> ModelError:
-    parent = module.path.rpartition(".")[0]
-    near = [name for name in sorted(folder.tensors, key=dot_natural_key) if parent in name] or sorted(folder.tensors)
-    return ModelError(
-        f"No weights found for {module.path}.{missing[0]}. The checkpoint calls its tensors otherwise, "
-        f"for example {', '.join(near[:3])}; this version of transformers cannot place them."
-    )
+def _keys(tensors: dict[str, list[TensorRef]]) -> list[str]:
+    return [ref.name for refs in tensors.values() for ref in refs]
+
+
+def _near(path: str, names: list[str]) -> list[str]:
+    """The names from the closest surroundings of ``path``: same block, same layer, anywhere."""
+    for depth in (1, 2):
+        around = ".".join(path.split(".")[:-depth]) + "."
+        inside = [name for name in names if around in name]
+        if inside:
+            return inside
+    return [name for name in names if "expert" in name] or names
+
+
+def _not_placed(module: ExpertsModule, missing: list[str], foreign: list[str]) -> ModelError:
+    problem = f"The checkpoint has no weights for {module.path}.{missing[0]}" if missing else ""
+    if not foreign:
+        return ModelError(f"{problem}; the download seems incomplete.")
+    shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+    reason = f"this version of transformers does not know the names {shown}"
+    return ModelError(f"{problem}: {reason}." if problem else f"{module.path}: {reason}.")

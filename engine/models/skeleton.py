@@ -48,9 +48,17 @@ class Skeleton:
     state_names: set[str] = field(default_factory=set)
 
     def meta_model(self) -> PreTrainedModel:
-        """The model without experts on the meta device: names and shapes, no bytes."""
-        with torch.device("meta"):
-            return self.model_class(self.config)
+        """The model without experts on the meta device: names and shapes, no bytes.
+
+        Raises ModelError when the config's values do not make a model.
+        """
+        try:
+            with torch.device("meta"):
+                return self.model_class(self.config)
+        except Exception as error:  # whatever an architecture trips over: a division by zero, a missing key
+            raise ModelError(
+                f"config.json does not describe a {self.config.model_type} model that can be built: {_in_short(error)}"
+            ) from error
 
     @property
     def top_k(self) -> int:
@@ -67,17 +75,23 @@ class Skeleton:
 
 def load_config(folder: ModelFolder) -> PretrainedConfig:
     """The folder's config as transformers reads it; remote code is never run."""
-    if "auto_map" in folder.config and folder.family not in CONFIG_MAPPING:
-        raise ModelError(
-            f"The model wants to run its own Python code ({folder.family}), which Greenroom never does. "
-            "Choose a model that transformers supports itself."
-        )
+    if folder.family not in CONFIG_MAPPING:
+        if "auto_map" in folder.config:
+            raise ModelError(
+                f"The model wants to run its own Python code ({folder.family}), which Greenroom never does. "
+                "Choose a model that transformers supports itself."
+            )
+        raise ModelError(f"transformers does not know the architecture {folder.family!r}; a newer Greenroom may.")
     try:
         return AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
-    except (ValueError, KeyError) as error:
-        raise ModelError(
-            f"transformers does not know the architecture {folder.family!r}; a newer Greenroom may. ({error})"
-        ) from error
+    except Exception as error:  # each architecture checks its config in its own way
+        raise ModelError(f"config.json of {folder.name} is not valid: {_in_short(error)}") from error
+
+
+def _in_short(error: Exception) -> str:
+    """What an error of another library says, short enough for a sentence."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{' '.join(lines)[:300]} ({type(error).__name__})"
 
 
 def make_skeleton(config: PretrainedConfig) -> Skeleton:
