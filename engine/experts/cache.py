@@ -37,12 +37,12 @@ class ExpertCache:
         self._layer_in = np.full(slots, -1, dtype=np.int64)
         self._expert_in = np.full(slots, -1, dtype=np.int64)
         self._pins = np.zeros(slots, dtype=np.int64)
-        self._used_slots = 0  # slots are first filled in order; after that, evictions
+        self._held = 0  # slots with an expert
 
     @property
     def resident(self) -> int:
         """Slots that hold an expert."""
-        return int((self._layer_in >= 0).sum())
+        return self._held
 
     def resident_mask(self) -> np.ndarray:
         """bool ``[layers, experts]``: who is in a slot."""
@@ -73,6 +73,7 @@ class ExpertCache:
         if slot >= 0:
             self._slot_of[layer, expert] = -1
             self._layer_in[slot] = self._expert_in[slot] = -1
+            self._held -= 1
 
     def by_eviction_order(self) -> np.ndarray:
         """Resident experts, next to leave first, as int64 ``layer * experts + expert``."""
@@ -99,13 +100,13 @@ class ExpertCache:
         self._layer_in[free] = layer
         self._expert_in[free] = experts
         self._pins[free] += 1
+        self._held += count
         return free
 
     def _free_slots(self, count: int) -> np.ndarray:
-        if self._used_slots < self.slots:
-            first = self._used_slots
-            self._used_slots = min(self.slots, first + count)
-            return np.arange(first, self._used_slots)
+        """Empty slots nobody reads, lowest first, at most ``count``; one that was forgotten counts like a new one."""
+        if self._held == self.slots:
+            return np.empty(0, dtype=np.int64)
         return np.flatnonzero((self._layer_in < 0) & (self._pins == 0))[:count]
 
     def _evict(self, count: int) -> np.ndarray:
@@ -118,4 +119,5 @@ class ExpertCache:
         self._slot_of[self._layer_in[leaving], self._expert_in[leaving]] = -1
         self._layer_in[leaving] = self._expert_in[leaving] = -1
         self.evictions += count
+        self._held -= count
         return leaving

@@ -9,6 +9,7 @@ result is the same to the last bit whoever was resident, in whatever slot, and h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Protocol, cast
 
@@ -57,17 +58,25 @@ ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts_forward)
 
 
 def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Decode. What is served together shares the small operations: with one row each, calls cost more than numbers."""
     runtime, layer = experts.greenroom_runtime, experts.greenroom_layer
-    ids = [expert for expert in index[0].tolist() if expert < experts.num_experts]
+    chosen = index[0].tolist()
+    ids = [expert for expert in chosen if expert < experts.num_experts]
     runtime.observer.routed(layer, ids)
-    place = {expert: position for position, expert in enumerate(index[0].tolist())}
     wanted = np.array(sorted(ids), dtype=np.int64)
-    outputs = hidden.new_zeros(index.shape[1], hidden.shape[1])
+    done: list[int] = []
+    parts: list[Tensor] = []
     with closing(runtime.serve(layer, wanted, np.ones(len(wanted), np.uint32))) as serving:
         for served, views in serving:
-            for expert, parameters in zip(served, views, strict=True):
-                outputs[place[expert]] = _expert(experts, parameters, hidden)[0]
-    return (outputs * weights[0].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
+            done.extend(served)
+            parts.append(_experts_on_one_row(experts, views, hidden))
+    if not parts:
+        return torch.zeros_like(hidden)
+    outputs = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if len(parts) > 1:  # whoever came first: the sum below always runs in ascending order
+        outputs = outputs[np.argsort(done).tolist()]
+    order = sorted(range(len(chosen)), key=chosen.__getitem__)[: len(ids)]
+    return (outputs * weights[0, order].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
 
 
 def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
@@ -86,6 +95,16 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
                 outputs[positions] = _expert(experts, parameters, hidden[positions // k])
     weighted = outputs.view(tokens, k, -1) * weights.unsqueeze(-1)
     return weighted.sum(dim=1).to(hidden.dtype)
+
+
+def _experts_on_one_row(experts: _Experts, views: Sequence[dict[str, Tensor]], row: Tensor) -> Tensor:
+    """Several experts on ``row [1, H]``: ``[len(views), H]``; each row as ``_expert`` gives it, to the last bit."""
+    name = "gate_up_proj" if experts.has_gate else "up_proj"
+    up = torch.cat([_project(experts, parameters, name, row) for parameters in views])
+    inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
+    rows = zip(views, inner.split(1), strict=True)
+    out = torch.cat([_project(experts, parameters, "down_proj", one) for parameters, one in rows])
+    return experts.post_expert_norm(out) if experts.has_post_expert_norm else out
 
 
 def _expert(experts: _Experts, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:

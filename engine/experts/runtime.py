@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from engine.experts.observer import Observer
 from engine.experts.policies import make_policy
 from engine.experts.store import Store
 from engine.experts.transfer import Transfer
+
+# expert, slot, and the bytes read with, on CUDA, what to wait for
+_Arriving: TypeAlias = tuple[int, int, Future[tuple[int, Arrival | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class ExpertRuntime:
         if not lease.missing.any():
             yield lease.experts.tolist(), [views[slot] for slot in lease.slots.tolist()]
             return
-        arriving: list[tuple[int, int, Future[tuple[int, Arrival | None]]]] = []
+        arriving: list[_Arriving] = []
         for expert, slot in zip(
             lease.experts[lease.missing].tolist(), lease.slots[lease.missing].tolist(), strict=True
         ):
@@ -101,20 +105,32 @@ class ExpertRuntime:
             here = ~lease.missing
             if here.any():
                 yield lease.experts[here].tolist(), [views[slot] for slot in lease.slots[here].tolist()]
-            for expert, slot, future in arriving:
-                began = time.perf_counter()
-                nbytes, arrival = future.result()
-                if arrival is not None:
-                    arrival.wait()
-                self.observer.fetched(nbytes, time.perf_counter() - began)
-                landed += 1
-                yield [expert], [views[slot]]
+            while landed < len(arriving):
+                ready = self._landed(arriving[landed:])
+                landed += len(ready)
+                yield [expert for expert, _, _ in ready], [views[slot] for _, slot, _ in ready]
         finally:
             for expert, _, future in arriving[landed:]:  # a read failed or the pass was stopped
                 future.cancel()
                 if not future.cancelled():
                     future.exception()
                 room.cache.forget(lease.layer, expert)
+
+    def _landed(self, arriving: Sequence[_Arriving]) -> Sequence[_Arriving]:
+        """Wait for the first, and take with it whoever has come by then. Raises ModelError when a read failed."""
+        began = time.perf_counter()
+        ready = 1
+        arriving[0][2].result()
+        while ready < len(arriving) and arriving[ready][2].done():
+            ready += 1
+        fetched = 0
+        for _, _, future in arriving[:ready]:
+            nbytes, arrival = future.result()
+            fetched += nbytes
+            if arrival is not None:
+                arrival.wait()
+        self.observer.fetched(fetched, time.perf_counter() - began)
+        return arriving[:ready]
 
     # ------------------------------------------------------------------------------------------ looking in
 

@@ -107,36 +107,48 @@ class _FileReader:
     def __init__(self) -> None:
         self._positional = hasattr(os, "preadv")
         self._handles: dict[tuple[Path, int], BinaryIO] = {}
+        self._retired: list[BinaryIO] = []  # of files that failed; another thread may still be reading there
         self._opening = threading.Lock()
 
     def read(self, piece: Piece, target: torch.Tensor) -> None:
-        """Fill ``target`` (uint8) with the piece's bytes. Raises ModelError when the file will not give them."""
-        view = memoryview(cast(Any, target.numpy()))
-        done = 0
+        """Fill ``target`` (uint8) with the piece's bytes. Raises ModelError when the file will not give them.
+
+        After that the file is opened anew: a repaired or replaced one serves the next read.
+        """
         try:
-            handle = self._handle(piece.file)
-            while done < piece.nbytes:
-                if self._positional:
-                    got = os.preadv(handle.fileno(), [view[done:]], piece.offset + done)
-                else:
-                    handle.seek(piece.offset + done)
-                    got = handle.readinto(view[done:])  # type: ignore[attr-defined]
-                if got <= 0:
-                    raise ModelError(f"{piece.file.name} became shorter while it was in use; download it again.")
-                done += got
+            self._fill(self._handle(piece.file), piece, target)
         except OSError as error:
+            self._retire(piece.file)
             raise ModelError(f"{piece.file} cannot be read any more: {error.strerror or error}.") from error
 
     def close(self) -> None:
         with self._opening:
-            for handle in self._handles.values():
+            for handle in (*self._handles.values(), *self._retired):
                 handle.close()
             self._handles.clear()
+            self._retired.clear()
+
+    def _fill(self, handle: BinaryIO, piece: Piece, target: torch.Tensor) -> None:
+        view = memoryview(cast(Any, target.numpy()))
+        done = 0
+        while done < piece.nbytes:
+            if self._positional:
+                got = os.preadv(handle.fileno(), [view[done:]], piece.offset + done)
+            else:
+                handle.seek(piece.offset + done)
+                got = handle.readinto(view[done:])  # type: ignore[attr-defined]
+            if got <= 0:
+                raise OSError(None, f"it became shorter by {piece.nbytes - done:,} bytes or more while it was in use")
+            done += got
 
     def _handle(self, file: Path) -> BinaryIO:
         key = (file, 0 if self._positional else threading.get_ident())
-        handle = self._handles.get(key)
-        if handle is None:
-            with self._opening:
-                handle = self._handles.setdefault(key, file.open("rb", buffering=0))
-        return handle
+        with self._opening:
+            if key not in self._handles:
+                self._handles[key] = file.open("rb", buffering=0)
+            return self._handles[key]
+
+    def _retire(self, file: Path) -> None:
+        with self._opening:
+            for key in [key for key in self._handles if key[0] == file]:
+                self._retired.append(self._handles.pop(key))
