@@ -138,6 +138,7 @@ class ModelPicker(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self.filter.clear()
         self.filter.setFocus()
         self.refresh()
 

@@ -33,8 +33,8 @@ from engine.messages import Cell, ExpertSnapshot
 if TYPE_CHECKING:
     from app.theme import Theme
 
-TALLEST = 420  # logical px the heatmap asks for at most
-SHORTEST = 140
+TALLEST = 420  # logical px the heatmap asks for at most, unless it is wider than that
+SHORTEST = 180  # the demo's 30 layers keep their marks: 6 px each
 _STEPS = {
     Qt.Key.Key_Left: (0, -1),
     Qt.Key.Key_Right: (0, 1),
@@ -129,6 +129,7 @@ class Heatmap(QWidget):
         assert self._shape is not None
         ratio = self.devicePixelRatioF()
         width = self.width() if self.testAttribute(Qt.WidgetAttribute.WA_Resized) else 320
+        limit = max(limit, width) if limit == TALLEST else limit
         placed = grid.fit(*self._shape, int(width * ratio), int(limit * ratio), ratio)
         return -int(-placed.height // ratio)
 
