@@ -23,7 +23,6 @@ from engine.messages import (
     Failed,
     Finished,
     Generate,
-    InspectModel,
     LoadModel,
     MemorySnapshot,
     ModelList,
@@ -120,8 +119,9 @@ class EngineClient(QObject):
         self._deadline.start(round(timeout * 1000))
         self._hurry()
 
-    def inspect(self, source: str) -> None:
-        self.send(InspectModel(source))
+    def join(self, timeout: float) -> bool:
+        """Wait for the engine thread to end, for when the event loop is over. False when it did not."""
+        return bool(self._service.join(timeout))
 
     @property
     def running(self) -> bool:

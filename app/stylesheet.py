@@ -89,7 +89,8 @@ QListView, QTreeView, QListWidget { background: transparent; border: none; outli
 QListView::item, QListWidget::item { border-radius: 8px; padding: 8px 12px; border: 1px solid transparent; }
 QListView::item:hover, QListWidget::item:hover { background: $surface; }
 QListView::item:selected, QListWidget::item:selected { background: $accent_soft; color: $text; }
-QListView:focus::item:selected, QListWidget:focus::item:selected { border: 1px solid $accent; }
+QListView::item:focus, QListWidget::item:focus { border: 1px solid $accent; }
+QListWidget::item:disabled { color: $text_faint; background: transparent; padding: 8px 12px 4px 12px; }
 
 QMenuBar { background: $sidebar; color: $text_muted; spacing: 2px; }
 QMenuBar::item { background: transparent; padding: 5px 8px; border-radius: 6px; color: $text_muted; }
@@ -116,9 +117,9 @@ QSlider { min-height: 24px; }
 QSlider::groove:horizontal { height: 4px; background: $border; border-radius: 2px; }
 QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
 QSlider::handle:horizontal {
-    background: $text; width: 14px; height: 14px; margin: -5px 0; border-radius: 7px; border: 1px solid $window;
+    background: $text; width: 14px; height: 14px; margin: -5px 0; border-radius: 7px; border: none;
 }
-QSlider:focus::handle:horizontal { border: 2px solid $accent; }
+QSlider::handle:horizontal:focus { border: 2px solid $accent; }
 
 QProgressBar {
     background: $border; border: none; border-radius: 2px; max-height: 4px; min-height: 4px; color: transparent;

@@ -163,6 +163,11 @@ class AnswerView(Column):
         self.footer.setVisible(bool(text))
         self.refit(self.footer)
 
+    def add_note(self, text: str) -> None:
+        """Something the user should know about this answer, above it and quiet."""
+        self.add(Label(text, "faint", self), index=0)
+        self.refit()
+
     def feed(self, text: str) -> None:
         """New text of the answer."""
         if not text:

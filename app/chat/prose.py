@@ -33,6 +33,7 @@ from app.theme import Theme, font, space
 QUOTE = int(QTextFormat.Property.UserProperty) + 1  # block property: how many quotes deep
 RULE = int(QTextFormat.Property.UserProperty) + 2  # block property: a horizontal line
 
+NOTHING = "\u200b"  # a character that is not seen
 INDENT = 24  # px per list depth
 QUOTE_INDENT = 16  # px per quote
 LINE = 128  # per cent of the font's own line height
@@ -112,7 +113,7 @@ def plain_text(cursor: QTextCursor) -> str:
         items = block.textList()
         if items is not None and start <= block.position():
             text = "  " * (items.format().indent() - 1) + marker_of(items.itemText(block)) + " " + text
-        lines.append(text.replace("\u2028", "\n"))
+        lines.append(text.replace("\u2028", "\n").replace(NOTHING, ""))
         block = block.next()
     return "\n".join(lines)
 
@@ -223,7 +224,9 @@ class ProseView(TextView):
         elif cursor.currentList() is not None:
             cursor.currentList().remove(cursor.block())
             cursor.setBlockFormat(block)
-        if isinstance(leaf, Paragraph):
+        if isinstance(leaf, Rule) or not leaf.spans:
+            cursor.insertText(NOTHING, base)  # Qt lets an empty block take the next one's format when that is removed
+        else:
             insert_spans(cursor, leaf.spans, base, self.theme)
             if any(span.href for span in leaf.spans):
                 self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

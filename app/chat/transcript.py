@@ -79,6 +79,12 @@ class Transcript(QScrollArea):
         self._append(card)
         return card
 
+    def remove(self, widget: QWidget) -> None:
+        """Take something out again, for good."""
+        self.column.remove(widget)
+        widget.deleteLater()
+        self.column.refit()
+
     def show_messages(self, makers: Sequence[Callable[[], QWidget]]) -> None:
         """Show a saved conversation: the latest messages now, earlier ones above them as time allows."""
         self.clear()
@@ -110,8 +116,9 @@ class Transcript(QScrollArea):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         width = self.viewport().width()
-        side = max(space(6), (width - COLUMN_WIDTH) // 2)
-        self.column.set_margins(QMargins(side, space(6), side, space(8)))
+        left = max(space(6), (self.width() - COLUMN_WIDTH) // 2)
+        right = max(space(2), left - (self.width() - width))  # in line with the composer, scroll bar or not
+        self.column.set_margins(QMargins(left, space(6), right, space(8)))
         self._placing = True
         self.column.fit(width)
         self._placing = False

@@ -1,0 +1,61 @@
+"""``python -m app``: open the window."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="greenroom", description="Chat with Mixture-of-Experts models that are bigger than the graphics card."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    parser.add_argument("--model", metavar="SOURCE", help="load this: demo, a folder, or a name in the hub cache")
+    parser.add_argument("--data", metavar="DIR", help="keep conversations, settings and built models in this folder")
+    parser.add_argument(
+        "--self-test",
+        metavar="DIR",
+        help="run through the real window, write pictures and report.json into DIR; exit 0 if every step held",
+    )
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Open the window and stay until it is closed; the program's exit status."""
+    options = arguments(words)
+    if options.version:
+        from app.messages import version
+
+        print(f"greenroom {version()}")
+        return 0
+    if options.data:
+        os.environ["GREENROOM_DATA"] = str(Path(options.data).resolve())
+    if sys.platform == "win32":
+        # WORKAROUND: with Qt's libraries loaded first, torch's fail to load on Windows (WinError 1114 from c10.dll).
+        # https://github.com/pytorch/pytorch/issues/166628
+        import torch  # noqa: F401
+    if options.self_test:
+        from app.selftest import self_test
+
+        return self_test(Path(options.self_test), options.model)
+    return open_window(options.model)
+
+
+def open_window(model: str | None) -> int:
+    from app.program import Program
+    from engine.paths import conversations_dir, data_dir
+
+    program = Program(data_dir() / "settings.json", conversations_dir(), data_dir() / "logs")
+    program.window.show()
+    program.window.start(model)
+    status = program.run()
+    if not program.client.join(0.5):
+        os._exit(status)  # the engine is stuck in foreign code; its files were closed or can be repaired
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

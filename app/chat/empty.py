@@ -1,0 +1,134 @@
+"""What stands in the middle while there is nothing to read yet: what goes on, and what to do."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from app.model_state import DEMO, ModelState
+from app.theme import Theme, font, space
+from engine.messages import ModelLoaded
+
+
+class EmptyState(QWidget):
+    """Follows the model's state. Emits what the user picks: a prompt, another model, the demo, or to stop loading."""
+
+    prompt_chosen = Signal(str)
+    choose_model = Signal()
+    load_demo = Signal()
+    cancelled = Signal()
+
+    def __init__(self, theme: Theme, state: ModelState, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self.title = _label("heading")
+        self.title.setFont(font("title", size=20))
+        self.text = _label("muted")
+        self.detail = _label("faint")
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(self.tr("Loading"))
+        self.bar.setFixedWidth(320)
+        self.choose = QPushButton(self.tr("Choose a model…"))
+        self.choose.clicked.connect(self.choose_model)
+        self.demo = QPushButton(self.tr("Load the demo"))
+        self.demo.setProperty("kind", "primary")
+        self.demo.clicked.connect(self.load_demo)
+        self.cancel = QPushButton(self.tr("Stop loading"))
+        self.cancel.clicked.connect(self.cancelled)
+        self.prompts = [
+            self._prompt(self.tr("What is the capital of France?")),
+            self._prompt(self.tr("Explain in three sentences why the sky is blue.")),
+            self._prompt(self.tr("Write a short note to thank a friend for dinner.")),
+        ]
+        self.hint = _label("faint")
+        buttons = QHBoxLayout()
+        buttons.setSpacing(space(2))
+        buttons.addStretch(1)
+        for button in (self.demo, self.choose, self.cancel):
+            buttons.addWidget(button)
+        buttons.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(space(6), space(6), space(6), space(6))
+        layout.setSpacing(space(3))
+        layout.addStretch(3)
+        layout.addWidget(self.title)
+        layout.addWidget(self.text)
+        layout.addWidget(self.bar, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addWidget(self.detail)
+        layout.addSpacing(space(2))
+        layout.addLayout(buttons)
+        for prompt in self.prompts:
+            layout.addWidget(prompt, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(space(2))
+        layout.addWidget(self.hint)
+        layout.addStretch(4)
+        state.changed.connect(self.refresh)
+        self.refresh()
+
+    def _prompt(self, text: str) -> QPushButton:
+        button = QPushButton(text)
+        button.setProperty("kind", "wide")
+        button.setFixedWidth(420)
+        button.setCursor(Qt.CursorShape.PointingHandCursor)
+        button.clicked.connect(lambda: self.prompt_chosen.emit(text))
+        return button
+
+    @Slot()
+    def refresh(self) -> None:
+        state = self._state
+        model = state.model
+        loading = model is None and not state.problem
+        if model is not None:
+            self._show(self.tr("What would you like to know?"), describe(model, self))
+            self.hint.setText(
+                self.tr("The panels on the right show which experts speak, and what each token cost.")
+                if not model.notes
+                else "\n".join(model.notes)
+            )
+        elif state.problem:
+            title = self.tr("No model is loaded") if state.engine else self.tr("The engine could not start")
+            self._show(title, state.problem)
+        elif state.loading is not None:
+            detail = self.tr("stopping…") if state.stopping else state.loading.detail
+            self._show(state.loading.task, "", detail)
+            known = state.loading.fraction is not None and not state.stopping
+            self.bar.setRange(0, 1000 if known else 0)
+            self.bar.setValue(round(1000 * (state.loading.fraction or 0)))
+        else:
+            self._show(self.tr("Starting the engine"), "", self.tr("reading its libraries, a few seconds"))
+            self.bar.setRange(0, 0)
+        self.bar.setVisible(loading)
+        self.cancel.setVisible(state.loading is not None)
+        self.cancel.setEnabled(not state.stopping)
+        self.choose.setVisible(bool(state.problem) and state.engine is not None)
+        self.demo.setVisible(self.choose.isVisibleTo(self) and state.wanted_source != DEMO)
+        self.hint.setVisible(model is not None)
+        for prompt in self.prompts:
+            prompt.setVisible(model is not None)
+
+    def _show(self, title: str, text: str, detail: str = "") -> None:
+        self.title.setText(title)
+        self.text.setText(text)
+        self.text.setVisible(bool(text))
+        self.detail.setText(detail)
+        self.detail.setVisible(bool(detail))
+
+
+def describe(model: ModelLoaded, widget: QWidget) -> str:
+    """The loaded model in one line."""
+    share = 100 * model.slots / model.total_experts if model.total_experts else 100
+    text = widget.tr("%1 is ready: %2 layers of %3 experts, %4 speak for each token, %5% are at hand.")
+    words = (model.name, model.layers, model.experts, model.top_k, f"{min(share, 100):.0f}")
+    for number, word in enumerate(words, 1):
+        text = text.replace(f"%{number}", str(word), 1)
+    return text
+
+
+def _label(role: str) -> QLabel:
+    label = QLabel()
+    label.setProperty("role", role)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    label.setWordWrap(True)
+    return label

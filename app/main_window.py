@@ -1,0 +1,353 @@
+"""The window: conversations, the chat, the panels; menus and keys; and how it all closes."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from pathlib import Path
+
+from PySide6.QtCore import QByteArray, Qt, QTimer, Signal, Slot
+from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeyEvent, QKeySequence, QResizeEvent
+from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from app import messages
+from app.chat.composer import Composer, sampling
+from app.chat.controller import ChatController
+from app.chat.empty import EmptyState
+from app.chat.transcript import COLUMN_WIDTH, Transcript
+from app.dialogs.model_picker import ModelPicker
+from app.engine_client import EngineClient
+from app.export import export_conversation
+from app.model_state import DEMO, ModelState
+from app.panels_column import PanelsColumn
+from app.settings import Settings
+from app.sidebar import Sidebar
+from app.theme import Theme, space
+from app.top_bar import TopBar
+from engine.messages import LoadModel, ModelLoaded
+
+log = logging.getLogger("greenroom.window")
+
+SHUTDOWN_SECONDS = 5.0
+
+
+class MainWindow(QMainWindow):
+    """Everything there is to see. ``closed`` is emitted once the engine has ended, or had its time."""
+
+    closed = Signal()
+
+    def __init__(
+        self, client: EngineClient, theme: Theme, settings: Settings, conversations: Path, program: str
+    ) -> None:
+        super().__init__()
+        self.client, self.theme, self.settings = client, theme, settings
+        self._closing = False
+        self._picker: ModelPicker | None = None
+        self.state = ModelState(client, settings, self)
+        self.top = TopBar(theme, self.state)
+        self.sidebar = Sidebar(theme, conversations)
+        self.transcript = Transcript(theme)
+        self.empty = EmptyState(theme, self.state)
+        self.composer = Composer(theme, settings)
+        self.panels = PanelsColumn(theme)
+        self.chat = ChatController(client, self.transcript, conversations, program, self)
+        self._lay_out()
+        self._make_menus()
+        self._connect()
+        self._restore()
+        self._refresh()
+        self.composer.setFocus()
+
+    # --------------------------------------------------------------------------------------------- layout
+
+    def _lay_out(self) -> None:
+        self.setWindowTitle("Greenroom")
+        self.setMinimumSize(520, 420)
+        self.centre = QStackedWidget()
+        self.centre.addWidget(self.empty)
+        self.centre.addWidget(self.transcript)
+        middle = QWidget()
+        column = QVBoxLayout(middle)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.centre, 1)
+        self._composer_row = QVBoxLayout()
+        self._composer_row.addWidget(self.composer)
+        column.addLayout(self._composer_row)
+        self._middle = middle
+        self.columns = QSplitter(Qt.Orientation.Horizontal)
+        self.columns.setHandleWidth(1)
+        self.columns.setChildrenCollapsible(False)
+        for widget in (self.sidebar, middle, self.panels):
+            self.columns.addWidget(widget)
+        self.columns.setStretchFactor(1, 1)
+        self.sidebar.setMinimumWidth(180)
+        self.panels.setMinimumWidth(280)
+        middle.setMinimumWidth(320)
+        whole = QWidget()
+        rows = QVBoxLayout(whole)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        rows.addWidget(self.top)
+        rows.addWidget(self.columns, 1)
+        self.setCentralWidget(whole)
+        self.setTabOrder(self.composer.input, self.composer.options)
+        self.setTabOrder(self.composer.options, self.composer.action)
+
+    def _restore(self) -> None:
+        """Size, place and columns as they were left."""
+        settings = self.settings
+        stored = QByteArray(base64.b64decode(settings.geometry.encode("ascii", "ignore") or b""))
+        if stored.isEmpty() or not self.restoreGeometry(stored):
+            self.resize(1440, 900)
+        self.sidebar.setVisible(settings.sidebar_open)
+        self.panels.setVisible(settings.panels_open)
+        self._show_sidebar.setChecked(settings.sidebar_open)
+        self._show_panels.setChecked(settings.panels_open)
+        side, right = int(settings.sidebar_width), int(settings.panels_width)
+        self.columns.setSizes([side, max(320, self.width() - side - right), right])
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        QTimer.singleShot(0, self._place_composer)
+
+    @Slot()
+    def _place_composer(self) -> None:
+        """The composer is as wide as the text above it."""
+        side = max(space(6), (self._middle.width() - COLUMN_WIDTH) // 2)
+        self._composer_row.setContentsMargins(side, space(2), side, space(5))
+
+    # ---------------------------------------------------------------------------------------------- menus
+
+    def _make_menus(self) -> None:
+        bar = self.top.menus
+        file = bar.addMenu(self.tr("&File"))
+        self._add(file, self.tr("&New chat"), "Ctrl+N", self.new_chat)
+        self._add(file, self.tr("Open &model…"), "Ctrl+L", self.open_picker)
+        file.addSeparator()
+        self._export = self._add(file, self.tr("&Export conversation…"), "Ctrl+E", self.export)
+        file.addSeparator()
+        quit_action = self._add(file, self.tr("&Quit"), "Ctrl+Q", self.close)
+        quit_action.setMenuRole(QAction.MenuRole.QuitRole)
+        view = bar.addMenu(self.tr("&View"))
+        self._show_sidebar = self._add(view, self.tr("&Conversations"), "Ctrl+B", self._toggle_sidebar)
+        self._show_panels = self._add(view, self.tr("&Panels"), "Ctrl+J", self._toggle_panels)
+        for action in (self._show_sidebar, self._show_panels):
+            action.setCheckable(True)
+        view.addSeparator()
+        themes = view.addMenu(self.tr("&Theme"))
+        group = QActionGroup(self)
+        for name, text in (
+            ("system", self.tr("Like the &system")),
+            ("light", self.tr("&Light")),
+            ("dark", self.tr("&Dark")),
+        ):
+            action = themes.addAction(text)
+            action.setCheckable(True)
+            action.setChecked(self.settings.theme == name)
+            action.setData(name)
+            group.addAction(action)
+        group.triggered.connect(self._choose_theme)
+        help_menu = bar.addMenu(self.tr("&Help"))
+        self._add(help_menu, self.tr("&Keyboard"), "F1", self._show_keys)
+        self._add(help_menu, self.tr("&About Greenroom"), "", self._show_about)
+
+    def _add(self, menu: QMenu, text: str, keys: str, slot: object) -> QAction:
+        action = menu.addAction(text)
+        if keys:
+            action.setShortcut(QKeySequence(keys))
+        action.triggered.connect(slot)
+        self.addAction(action)
+        return action
+
+    # ------------------------------------------------------------------------------------------- wiring
+
+    def _connect(self) -> None:
+        self.top.pill.clicked.connect(self.open_picker)
+        self.sidebar.new_chat.connect(self.new_chat)
+        self.sidebar.opened.connect(self.open_conversation)
+        self.composer.sent.connect(self.send)
+        self.composer.stopped.connect(self.stop)
+        self.empty.prompt_chosen.connect(self.send)
+        self.empty.choose_model.connect(self.open_picker)
+        self.empty.load_demo.connect(lambda: self.state.load(LoadModel(DEMO)))
+        self.empty.cancelled.connect(self.state.cancel)
+        self.transcript.link_clicked.connect(lambda address: messages.ask_to_open(self, address))
+        self.columns.splitterMoved.connect(self._place_composer)
+        self.chat.busy_changed.connect(self._refresh)
+        self.chat.session_changed.connect(self._session_changed)
+        self.chat.context_used.connect(self._show_context)
+        self.chat.finished.connect(self._answer_finished)
+        self.state.changed.connect(self._refresh)
+        self.state.loaded.connect(self._model_loaded)
+        self.client.expert_snapshot.connect(self.panels.experts.show_snapshot)
+        self.client.cache_snapshot.connect(self.panels.cache.show_snapshot)
+        self.client.memory_snapshot.connect(self.panels.memory.show_snapshot)
+        self.client.stopped.connect(self._engine_stopped)
+
+    def start(self, model: str | None = None) -> None:
+        """Start the engine, and load the first model once it can."""
+        first = self.state.first_model(model)
+        if first is not None:
+            self.client.ready.connect(lambda event: self.state.load(first), Qt.ConnectionType.SingleShotConnection)
+        self.client.start()
+        self._refresh()
+
+    @Slot()
+    def _refresh(self) -> None:
+        """Let everything say what can be done now."""
+        state, busy = self.state, self.chat.busy
+        ready = state.model is not None
+        if self.chat.busy_elsewhere:
+            hint = self.tr("An answer is being written in another chat")
+        elif busy:
+            hint = self.tr("Type the next message while this one streams")
+        elif ready:
+            hint = self.tr("Ask anything")
+        elif state.problem:
+            hint = self.tr("Choose a model first")
+        else:
+            hint = self.tr("Type already; you can send once the model is ready")
+        self.composer.set_state(ready, busy, hint)
+        self._export.setEnabled(self.chat.session.path is not None)
+        self.centre.setCurrentWidget(self.empty if self.transcript.empty else self.transcript)
+
+    @Slot(object)
+    def _model_loaded(self, model: ModelLoaded) -> None:
+        self.panels.set_model(model)
+        self.composer.meter.set_context(0, model.context)
+        if not self.transcript.empty:
+            for note in model.notes:
+                self.transcript.add_card("note", self.tr("About %1").replace("%1", model.name), note)
+        self._refresh()
+
+    @Slot(int)
+    def _show_context(self, used: int) -> None:
+        model = self.state.model
+        self.composer.meter.set_context(used, model.context if model else 0)
+
+    @Slot(object)
+    def _answer_finished(self, event: object) -> None:
+        self.sidebar.refresh(self.chat.session.path)
+
+    @Slot()
+    def _session_changed(self) -> None:
+        session = self.chat.session
+        self.setWindowTitle(f"{session.title} – Greenroom" if session.messages else "Greenroom")  # noqa: RUF001
+        self.sidebar.refresh(session.path)
+        self._refresh()
+
+    # ------------------------------------------------------------------------------------------ what one can do
+
+    @Slot()
+    def new_chat(self) -> None:
+        self.chat.new_chat()
+        self.composer.setFocus()
+
+    @Slot(Path)
+    def open_conversation(self, path: Path) -> None:
+        self.chat.open(path)
+        self._refresh()
+        self.composer.setFocus()
+
+    @Slot(str)
+    def send(self, text: str) -> None:
+        if self.state.model is not None and self.chat.send(text, sampling(self.settings)):
+            self.composer.clear()
+        self._refresh()
+        self.composer.setFocus()
+
+    @Slot()
+    def stop(self) -> None:
+        """Stop the answer, or the load when there is none."""
+        if self.chat.busy:
+            self.chat.stop()
+        else:
+            self.state.cancel()
+
+    @Slot()
+    def open_picker(self) -> None:
+        if self._picker is None:
+            self._picker = ModelPicker(self.client, self.theme, self.settings, self)
+            self._picker.load_requested.connect(self._load)
+        self._picker.open()
+
+    @Slot(object)
+    def _load(self, command: LoadModel) -> None:
+        if self.chat.busy:
+            self.chat.stop()
+        self.panels.set_model(None)
+        self.state.load(command)
+
+    @Slot()
+    def export(self) -> None:
+        session = self.chat.session
+        if session.path is not None:
+            export_conversation(self, self.settings, session.path, session.title)
+
+    @Slot()
+    def _toggle_sidebar(self) -> None:
+        shown = not self.sidebar.isVisibleTo(self)
+        self.sidebar.setVisible(shown)
+        self.settings.sidebar_open = shown
+        self._show_sidebar.setChecked(shown)
+        QTimer.singleShot(0, self._place_composer)
+
+    @Slot()
+    def _toggle_panels(self) -> None:
+        shown = not self.panels.isVisibleTo(self)
+        self.panels.setVisible(shown)
+        self.settings.panels_open = shown
+        self._show_panels.setChecked(shown)
+        QTimer.singleShot(0, self._place_composer)
+
+    @Slot(QAction)
+    def _choose_theme(self, action: QAction) -> None:
+        self.settings.theme = action.data()
+        self.theme.set_mode(action.data())
+
+    @Slot()
+    def _show_keys(self) -> None:
+        messages.show_keys(self)
+
+    @Slot()
+    def _show_about(self) -> None:
+        messages.show_about(self, self.state.engine)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and (self.chat.busy or self.state.loading is not None):
+            self.stop()
+        else:
+            super().keyPressEvent(event)
+
+    # -------------------------------------------------------------------------------------------- closing
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Gone from the screen at once; the engine then has a few seconds to finish its files."""
+        if self._closing or not self.client.running:
+            event.accept()
+            return
+        event.ignore()
+        self._closing = True
+        self._remember()
+        self.hide()
+        self.client.shut_down(SHUTDOWN_SECONDS)
+
+    @Slot()
+    def _engine_stopped(self) -> None:
+        if self._closing:
+            self.chat.close()
+            self.close()
+            self.closed.emit()
+        else:
+            self.state.engine_ended()
+
+    def _remember(self) -> None:
+        settings = self.settings
+        settings.geometry = base64.b64encode(self.saveGeometry().data()).decode("ascii")
+        left, _, right = self.columns.sizes()
+        if left:
+            settings.sidebar_width = left
+        if right:
+            settings.panels_width = right
+        settings.loading_source = ""

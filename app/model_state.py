@@ -1,0 +1,137 @@
+"""Which model is there, or on its way: asks the engine for it and remembers the choice for the next start.
+
+Before a load begins its source is written into the settings, and taken out when the load ends in any way that the
+program survives. A start that still finds it there knows that the last load took the program down, and does not try
+that model again by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from app.engine_client import EngineClient
+from app.settings import Settings
+from engine.messages import EngineReady, Failed, LoadModel, ModelLoaded, Progress
+
+log = logging.getLogger("greenroom.model")
+
+DEMO = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What the window knows of a load. ``fraction`` None: under way, nobody knows how far."""
+
+    task: str
+    detail: str = ""
+    fraction: float | None = None
+
+
+class ModelState(QObject):
+    """``starting`` -> ``loading`` -> ``model`` or ``problem``; ``changed`` after every step."""
+
+    changed = Signal()
+    loaded = Signal(object)  # ModelLoaded
+
+    def __init__(self, client: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._client = client
+        self._settings = settings
+        self._wanted: LoadModel | None = None
+        self.engine: EngineReady | None = None
+        self.model: ModelLoaded | None = None
+        self.loading: Loading | None = None
+        self.problem = ""  # why there is no model, in a sentence
+        self.stopping = False
+        client.ready.connect(self._ready)
+        client.progress.connect(self._progress)
+        client.model_loaded.connect(self._loaded)
+        client.model_unloaded.connect(self._unloaded)
+        client.failed.connect(self._failed)
+
+    @property
+    def wanted_source(self) -> str:
+        return self._wanted.source if self._wanted is not None else ""
+
+    def first_model(self, asked_for: str | None) -> LoadModel | None:
+        """What to load at the start: what was asked for, else the last model, else the demo; None after a crash."""
+        settings = self._settings
+        crashed, settings.loading_source = settings.loading_source, ""
+        source = asked_for or settings.last_source or DEMO
+        if crashed and crashed == source and not asked_for:
+            self.problem = self.tr(
+                "Loading “%1” ended the program the last time, so it was not loaded again. "
+                "Choose it once more with less memory for experts, or choose another model."
+            ).replace("%1", source)
+            return None
+        if source == settings.last_source:
+            return LoadModel(
+                source,
+                settings.last_experts,
+                settings.last_policy,
+                int(settings.last_context),
+                settings.last_device,
+                settings.last_dtype,
+            )
+        return LoadModel(source)
+
+    def load(self, command: LoadModel) -> None:
+        self._wanted = command
+        self._settings.loading_source = command.source
+        self.model, self.problem, self.stopping = None, "", False
+        self.loading = Loading(self.tr("Loading %1").replace("%1", command.source))
+        self._client.send(command)
+        self.changed.emit()
+
+    def cancel(self) -> None:
+        """Give up the load under way."""
+        if self.loading is not None:
+            self.stopping = True
+            self._client.stop()
+            self.changed.emit()
+
+    @Slot(object)
+    def _ready(self, event: EngineReady) -> None:
+        self.engine = event
+        self.changed.emit()
+
+    @Slot(object)
+    def _progress(self, event: Progress) -> None:
+        if self.loading is not None:
+            self.loading = Loading(event.task, event.detail, event.fraction)
+            self.changed.emit()
+
+    @Slot(object)
+    def _loaded(self, event: ModelLoaded) -> None:
+        settings, wanted = self._settings, self._wanted
+        if wanted is not None:
+            settings.last_source, settings.last_experts = wanted.source, wanted.experts
+            settings.last_policy, settings.last_context = wanted.policy, wanted.context
+            settings.last_device, settings.last_dtype = wanted.device, wanted.dtype
+        settings.loading_source = ""
+        self.loading, self.problem, self.model, self.stopping = None, "", event, False
+        self.changed.emit()
+        self.loaded.emit(event)
+
+    @Slot()
+    def _unloaded(self) -> None:
+        self.model = None
+        self.changed.emit()
+
+    @Slot(object)
+    def _failed(self, event: Failed) -> None:
+        if event.details:
+            log.error("The engine failed to %s: %s\n%s", event.doing, event.text, event.details)
+        if event.doing in ("load", "start"):
+            self._settings.loading_source = ""
+            self.loading, self.problem, self.stopping = None, event.text, False
+            self.changed.emit()
+
+    def engine_ended(self) -> None:
+        """The engine thread is gone though nobody asked it to go."""
+        self.model, self.loading = None, None
+        self.problem = self.tr("The engine has ended. Your conversations are saved; start Greenroom again.")
+        self.changed.emit()

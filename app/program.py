@@ -1,0 +1,55 @@
+"""All the parts of the running program, put together in the order in which they need each other."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import cast
+
+from PySide6.QtGui import QGuiApplication, QIcon
+from PySide6.QtWidgets import QApplication
+
+from app.crash import CrashKeeper
+from app.engine_client import EngineClient
+from app.garbage import GarbageCollector
+from app.main_window import MainWindow
+from app.messages import version
+from app.settings import Settings
+from app.theme import Mode, Theme
+from engine.paths import resources_dir
+
+
+def application() -> QApplication:
+    """The one QApplication, named so that desktops find its entry and icon."""
+    existing = QApplication.instance()
+    app = existing if isinstance(existing, QApplication) else QApplication(sys.argv[:1])
+    app.setApplicationName("greenroom")
+    app.setApplicationDisplayName("Greenroom")
+    app.setApplicationVersion(version())
+    QGuiApplication.setDesktopFileName("greenroom")
+    app.setWindowIcon(QIcon(str(resources_dir() / "icons" / "greenroom.png")))
+    return app
+
+
+class Program:
+    """Makes everything; ``run`` stays until the window has closed and the engine has ended."""
+
+    def __init__(self, settings: Path | None, conversations: Path, logs: Path) -> None:
+        self.app = application()
+        self.app.setQuitOnLastWindowClosed(False)  # the window hides first and waits for the engine
+        self.crashes = CrashKeeper(logs)
+        self.crashes.install()
+        self.settings = Settings(settings)
+        self.theme = Theme(cast(Mode, self.settings.theme))
+        self.client = EngineClient()
+        program = f"greenroom {version()}"
+        self.window = MainWindow(self.client, self.theme, self.settings, conversations, program)
+        self.garbage = GarbageCollector(self._busy)
+        self.client.model_loaded.connect(self.garbage.set_aside)
+        self.window.closed.connect(self.app.quit)
+
+    def _busy(self) -> bool:
+        return self.window.chat.busy or self.window.state.loading is not None
+
+    def run(self) -> int:
+        return self.app.exec()
