@@ -13,6 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -125,7 +126,7 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
                 continue
             covered.update(parameters)
             used.update(stored)
-            for expert, source in enumerate(_split(target, converter, tensors, module)):
+            for expert, source in enumerate(_split(target, converter, tensors, module, model)):
                 per_expert[expert].append(source)
         missing = sorted(set(module.parameters) - covered)
         if missing or unplaced:
@@ -160,7 +161,11 @@ def _targets(target: str, converter: WeightConverter | None, module: ExpertsModu
 
 
 def _split(
-    target: str, converter: WeightConverter | None, tensors: dict[str, list[TensorRef]], module: ExpertsModule
+    target: str,
+    converter: WeightConverter | None,
+    tensors: dict[str, list[TensorRef]],
+    module: ExpertsModule,
+    model: PreTrainedModel,
 ) -> Iterator[ParameterSource]:
     count = module.num_experts
     plain = _is_plain(converter)
@@ -171,12 +176,39 @@ def _split(
     for pattern in patterns:
         _check_count(target, tensors[pattern], count)
     own = deepcopy(converter) if converter and not plain else None
+    if own is not None:
+        first = {pattern: _piece(tensors[pattern], 0, pattern, count) for pattern in patterns}
+        _check_conversion(target, own, first, module, model)
     for expert in range(count):
         pieces = tuple(_piece(tensors[pattern], expert, pattern, count) for pattern in patterns)
         source = ParameterSource(target, pieces, own)
         if own is None:
             _check_size(source, module)
         yield source
+
+
+def _check_conversion(
+    target: str, converter: WeightConverter, pieces: dict[str, Piece], module: ExpertsModule, model: PreTrainedModel
+) -> None:
+    """Run the operations on shapes alone: one expert on its own must come out as one expert."""
+    for pattern, piece in pieces.items():
+        converter.add_tensor(target, target, pattern, _on_meta(piece))
+    try:
+        made = converter.convert(target, model=model, config=model.config)
+        shapes = {name: tuple(t[0].shape if isinstance(t, list) else t.shape) for name, t in made.items()}
+    except Exception as error:  # any operation, any complaint
+        raise ModelError(f"The experts of {target} cannot be converted one by one ({error}).") from error
+    for name, shape in shapes.items():
+        wanted = module.parameters[name.rpartition(".")[2]]
+        if shape not in (wanted, (1, *wanted)):
+            raise ModelError(
+                f"One expert of {name} comes out as {list(shape)} where the config asks for {list(wanted)}."
+            )
+
+
+def _on_meta(piece: Piece) -> Any:
+    """What a converter collects: something to call when the tensor is needed; here a shape without numbers."""
+    return lambda: torch.empty(piece.shape, dtype=piece.dtype, device="meta")
 
 
 def _is_plain(converter: WeightConverter | None) -> bool:
