@@ -1,0 +1,76 @@
+"""The real engine, a real answer: what the panels show is what the session log counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.engine_client import EngineClient
+from app.panels.cache import CachePanel
+from app.panels.experts import ExpertsPanel
+from app.panels.memory import MemoryPanel
+from app.theme import Theme
+from engine.messages import Cell, ChatMessage, ExpertSnapshot, Finished, Generate, LoadModel, ModelLoaded, Sampling
+from engine.sessions.log import SessionLog
+from engine.sessions.reader import decode_pass, read_records, recount
+
+
+def test_counts_and_marks_equal_a_recount(qtbot: QtBot, dark: Theme, tiny_chat_model: Path, tmp_path: Path) -> None:
+    client = EngineClient()
+    window = QWidget()
+    qtbot.addWidget(window)
+    experts, cache, memory = ExpertsPanel(dark), CachePanel(dark), MemoryPanel(dark)
+    column = QVBoxLayout(window)
+    for panel in (experts, cache, memory):
+        column.addWidget(panel)
+    models: list[ModelLoaded] = []
+    snapshots: list[ExpertSnapshot] = []
+    answers: list[Finished] = []
+    client.model_loaded.connect(models.append)
+    client.model_loaded.connect(experts.set_model)
+    client.model_loaded.connect(cache.set_model)
+    client.expert_snapshot.connect(snapshots.append)
+    client.expert_snapshot.connect(experts.show_snapshot)
+    client.cache_snapshot.connect(cache.show_snapshot)
+    client.memory_snapshot.connect(memory.show_snapshot)
+    client.finished.connect(answers.append)
+    log = tmp_path / "chat.jsonl"
+    SessionLog.create_at(log, "test").close()
+    window.show()
+    client.start()
+    try:
+        with qtbot.waitSignal(client.model_loaded, timeout=120_000):
+            client.send(LoadModel(str(tiny_chat_model), "50%"))
+        with qtbot.waitSignal(client.finished, timeout=120_000):
+            client.send(
+                Generate(
+                    "r1",
+                    (ChatMessage("user", "Who waits in the green room?"),),
+                    Sampling(temperature=0, max_tokens=24),
+                    log=str(log),
+                    answer_id="a1",
+                )
+            )
+        counted = recount(log)
+        qtbot.waitUntil(lambda: cache.shown_hits() == counted.decode_hits)
+        qtbot.waitUntil(lambda: snapshots[-1].phase == "idle")
+    finally:
+        with qtbot.waitSignal(client.stopped, timeout=60_000):
+            client.shut_down(30)
+
+    assert answers[0].error == ""
+    assert counted.decode_hits + counted.decode_misses > 0
+    assert cache.shown_misses() == counted.decode_misses
+    assert cache.shown_hits("prefill") == counted.prefill_hits
+    assert cache.shown_misses("prefill") == counted.prefill_misses
+
+    model = models[0]
+    last = [record for record in read_records(log) if record["type"] == "pass"][-1]
+    final = decode_pass(last, model.layers, model.experts, model.top_k)
+    marks = experts.heatmap.states() >> 5
+    assert np.array_equal(marks > 0, final.counts > 0), "outlined: chosen by the last pass"
+    assert np.array_equal(snapshots[-1].cells & Cell.MISS > 0, final.missed)
+    assert memory.rows and memory.rows[-1].name.text() == "RAM"
