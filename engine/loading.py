@@ -205,8 +205,18 @@ def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTra
         )
     model.requires_grad_(False)
     model.eval()
-    torch.nn.Module.to(model, device.torch_device)
+    if device.torch_device.type == "cpu":
+        _own_memory(model)
+    else:
+        torch.nn.Module.to(model, device.torch_device)
     return model
+
+
+def _own_memory(model: PreTrainedModel) -> None:
+    """Copy every weight out of the mapped file that safetensors hands over: mapped weights would be paged in and out
+    behind the plan's back, and a file that changes on the disk would end the program (SIGBUS)."""
+    for tensor in _unique_tensors(model):
+        tensor.data = tensor.data.clone()
 
 
 def _make_runtime(
@@ -248,7 +258,7 @@ def _load_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerBase | None:
 
 def _unique_tensors(model: PreTrainedModel) -> list[torch.Tensor]:
     """Parameters and buffers, tied ones once."""
-    return list({tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}.values())
+    return list({id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values())
 
 
 def _device_name(device: Device) -> str:

@@ -1,0 +1,132 @@
+"""The terminal verbs, as a newcomer types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.cli import main
+from engine.sessions.reader import read_conversation, recount
+from tests.families import make_tiny
+
+
+def _json(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_verb_explains_itself() -> None:
+    shown = subprocess.run([sys.executable, "-m", "engine", "--help"], capture_output=True, text=True, check=True)
+    for verb in ("demo", "inspect", "chat", "verify"):
+        assert verb in shown.stdout
+        with pytest.raises(SystemExit) as end:
+            main([verb, "--help"])
+        assert end.value.code == 0
+
+
+def test_inspect_prints_what_the_model_is_and_whether_it_fits(
+    tiny_chat_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(tiny_chat_model), "--experts", "25%"]) == 0
+    text = capsys.readouterr().out
+    assert "3 layers x 8, 2 per token" in text
+    assert "6 slots (25%)" in text
+    assert main(["inspect", str(tiny_chat_model), "--experts", "25%", "--context", "100", "--json"]) == 0
+    facts = _json(capsys)
+    assert facts["total_experts"] == 24
+    plan = facts["plan"]
+    assert isinstance(plan, dict)
+    assert (plan["slots"], plan["context"]) == (6, 100)
+    assert facts["total_bytes"] == facts["expert_bytes_stored"] + facts["dense_bytes"]  # type: ignore[operator]
+
+
+def test_chat_answers_a_prompt_and_writes_a_log_that_can_be_continued(
+    tiny_chat_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "talk.jsonl"
+    ask = ["chat", str(tiny_chat_model), "--experts", "50%", "--policy", "lfu", "--max-tokens", "8", "--seed", "5"]
+    assert main([*ask, "--prompt", "Hello there", "--log", str(log), "--json"]) == 0
+    first = _json(capsys)
+    counted = recount(log)
+    assert first["cache"]["decode_hits"] == counted.decode_hits  # type: ignore[index]
+    assert main([*ask, "--prompt", "And then?", "--log", str(log)]) == 0
+    conversation = read_conversation(log)
+    leaf = conversation.latest_leaf()
+    assert leaf is not None
+    roles = [message.role for message in conversation.path_to(leaf.id)]
+    assert roles == ["user", "assistant", "user", "assistant"]
+    assert first["text"] == list(conversation.messages.values())[1].text
+
+
+def test_same_seed_gives_the_same_answer(tiny_chat_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for experts in ("1 slots", "100%"):
+        command = ["chat", str(tiny_chat_model), "--prompt", "Hi", "--seed", "9", "--max-tokens", "12", "--json"]
+        assert main([*command, "--experts", experts]) == 0
+        answers.append(_json(capsys)["text"])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+@pytest.mark.parametrize("experts", ["1 slots", "25%", "100%"])
+def test_verify_finds_equal_tokens(
+    tiny_chat_model: Path, capsys: pytest.CaptureFixture[str], policy: str, experts: str
+) -> None:
+    assert main(["verify", str(tiny_chat_model), "--experts", experts, "--policy", policy, "--json"]) == 0
+    verdict = _json(capsys)
+    assert verdict["equal"] is True
+    assert verdict["tokens"] == 48 or verdict["tokens"] > 0  # type: ignore[operator]
+    assert verdict["max_logit_diff"] < 1e-4  # type: ignore[operator]
+
+
+def test_verify_works_without_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_tiny("mixtral", tmp_path / "mixtral")
+    assert main(["verify", str(folder), "--experts", "25%", "--max-tokens", "6", "--json"]) == 0
+    assert _json(capsys)["equal"] is True
+
+
+def test_verify_says_when_it_is_not_equal(
+    tiny_chat_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.experts import forward
+
+    honest = forward._experts_on_one_row
+    monkeypatch.setattr(forward, "_experts_on_one_row", lambda *arguments: -3 * honest(*arguments))
+    assert main(["verify", str(tiny_chat_model), "--json"]) == 1
+    assert _json(capsys)["equal"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["inspect", "no/such/model"], "no folder no/such/model"),
+        (["chat", "{empty}", "--prompt", "x"], "no config.json"),
+        (["chat", "{tiny}", "--prompt", "x", "--experts", "lots"], "no amount of memory"),
+        (["chat", "{tiny}", "--prompt", "x", "--policy", "mru"], "no policy 'mru'"),
+        (["chat", "{tiny}", "--prompt", "x", "--temperature", "-1"], "temperature"),
+        (["verify", "{dense}"], "dense model"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_no_traceback(
+    arguments: list[str], words: str, tiny_chat_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"tiny": str(tiny_chat_model), "empty": str(tmp_path / "empty"), "dense": str(_dense(tmp_path / "dense"))}
+    assert main([argument.format(**places) for argument in arguments]) == 1
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert "Traceback" not in shown
+    assert shown.strip().splitlines()[-1].startswith("greenroom: ")
+
+
+def _dense(folder: Path) -> Path:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
