@@ -67,7 +67,9 @@ def resolve(source: str) -> Path:
     try:
         return _resolve(source)
     except (OSError, RuntimeError, ValueError) as error:  # no permission, no such ~user, a name that cannot be a path
-        raise ModelError(f"{source[:200]} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+        raise ModelError(
+            f"{source[:200]} cannot be opened: {getattr(error, 'strerror', None) or str(error).rstrip('.')}."
+        ) from error
 
 
 def _resolve(source: str) -> Path:

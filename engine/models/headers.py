@@ -94,6 +94,8 @@ def _read_header(file: Path) -> list[TensorRef]:
         text = stream.read(length)
     try:
         entries = json.loads(text)
+        if not isinstance(entries, dict):
+            raise ValueError("it is no table of tensors")
         entries.pop("__metadata__", None)
         refs = [_tensor_ref(name, file, 8 + length, entry) for name, entry in entries.items()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -110,6 +110,7 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
         tensors.setdefault(pattern if pattern is not None else key, []).append(folder.tensors[key])
 
     _check_dense_shapes(found, model)
+    foreign = [key for target, (_, tensors) in found.items() if target not in names for key in _keys(tensors)]
     sources: list[tuple[tuple[ParameterSource, ...], ...]] = []
     used: set[str] = set()
     for module in skeleton.experts:
@@ -124,14 +125,20 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
             if not parameters:
                 unplaced += [] if target in names else stored
                 continue
+            absent = _absent(converter, tensors)
+            if absent:
+                raise _not_placed(f"{target} ({absent})", _near(module.path, foreign))
             covered.update(parameters)
             used.update(stored)
             for expert, source in enumerate(_split(target, converter, tensors, module, model)):
                 per_expert[expert].append(source)
         missing = sorted(set(module.parameters) - covered)
-        if missing or unplaced:
-            foreign = [key for target, (_, tensors) in found.items() if target not in names for key in _keys(tensors)]
-            raise _not_placed(module, missing, unplaced or _near(module.path, foreign))
+        if missing:
+            raise _not_placed(f"{module.path}.{missing[0]}", unplaced or _near(module.path, foreign))
+        if unplaced:
+            raise ModelError(
+                f"{module.path} would leave out {_shown(unplaced)}: transformers has no place for such names."
+            )
         sources.append(tuple(tuple(parameters) for parameters in per_expert))
     return ExpertIndex(tuple(skeleton.experts), tuple(sources), frozenset(used))
 
@@ -170,9 +177,6 @@ def _split(
     count = module.num_experts
     plain = _is_plain(converter)
     patterns = [p for p in converter.source_patterns if p in tensors] if converter else list(tensors)
-    absent = [p for p in converter.source_patterns if p not in tensors] if converter and plain else []
-    if absent:
-        raise ModelError(f"The checkpoint has no tensors like {absent[0]!r} for {target}; it is incomplete.")
     for pattern in patterns:
         _check_count(target, tensors[pattern], count)
     own = deepcopy(converter) if converter and not plain else None
@@ -209,6 +213,13 @@ def _check_conversion(
 def _on_meta(piece: Piece) -> Any:
     """What a converter collects: something to call when the tensor is needed; here a shape without numbers."""
     return lambda: torch.empty(piece.shape, dtype=piece.dtype, device="meta")
+
+
+def _absent(converter: WeightConverter | None, tensors: dict[str, list[TensorRef]]) -> str:
+    """The first of a plain converter's inputs that the checkpoint does not have; empty when all are there."""
+    if converter is None or not _is_plain(converter):
+        return ""
+    return next((pattern for pattern in converter.source_patterns if pattern not in tensors), "")
 
 
 def _is_plain(converter: WeightConverter | None) -> bool:
@@ -304,10 +315,14 @@ def _near(path: str, names: list[str]) -> list[str]:
     return [name for name in names if "expert" in name] or names
 
 
-def _not_placed(module: ExpertsModule, missing: list[str], foreign: list[str]) -> ModelError:
-    problem = f"The checkpoint has no weights for {module.path}.{missing[0]}" if missing else ""
+def _not_placed(parameter: str, foreign: list[str]) -> ModelError:
     if not foreign:
-        return ModelError(f"{problem}; the download seems incomplete.")
-    shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
-    reason = f"this version of transformers does not know the names {shown}"
-    return ModelError(f"{problem}: {reason}." if problem else f"{module.path}: {reason}.")
+        return ModelError(f"The checkpoint has no weights for {parameter}; the download seems incomplete.")
+    return ModelError(
+        f"The checkpoint has no weights for {parameter}: this version of transformers does not know the names "
+        f"{_shown(foreign)}."
+    )
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
