@@ -225,9 +225,10 @@ class ModelDetails(QWidget):
         colors = self._theme.colors
         self.slider.setStyleSheet(
             f"QSlider::sub-page:horizontal:disabled {{ background: {colors.border}; }}"
+            "QSlider::handle:horizontal { width: 14px; height: 14px; margin: -6px 0; border-radius: 8px;"
+            f" background: {colors.text}; border: 1px solid {colors.window}; }}"
             f"QSlider::handle:horizontal:disabled {{ background: {colors.text_faint}; }}"
-            f"QSlider::handle:horizontal:focus {{ border: 2px solid {colors.accent}; }}"
-            "QSlider::handle:horizontal { border-radius: 8px; }"
+            f"QSlider::handle:horizontal:focus {{ background: {colors.accent}; border: 1px solid {colors.accent}; }}"
             "QSlider { border: none; }"
         )
 
