@@ -25,12 +25,13 @@ STEPS = 1  # raise it when an existing environment must be installed again thoug
 _STAMP = "greenroom.json"
 _UNFINISHED = "greenroom-unfinished"
 _DEBIAN = (
-    "libegl1 libgl1 libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0 libxcb-xkb1 "
-    "libxcb-render-util0 libxcb-image0 libdbus-1-3 libfontconfig1"
+    "libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libx11-xcb1 libxkbcommon-x11-0 libxcb-cursor0 "
+    "libxcb-icccm4 libxcb-image0 libxcb-keysyms1 libxcb-randr0 libxcb-render-util0 libxcb-shape0 libxcb-sync1 "
+    "libxcb-xfixes0 libxcb-xkb1 libwayland-cursor0"
 )
 _FEDORA = (
-    "mesa-libEGL mesa-libGL libxkbcommon-x11 xcb-util-cursor xcb-util-wm xcb-util-keysyms xcb-util-renderutil "
-    "xcb-util-image dbus-libs fontconfig"
+    "mesa-libEGL mesa-libGL glib2 fontconfig dbus-libs libxkbcommon-x11 xcb-util-cursor xcb-util-wm xcb-util-keysyms "
+    "xcb-util-renderutil xcb-util-image libwayland-cursor"
 )
 
 
