@@ -58,6 +58,9 @@ def weight_files(folder: Path) -> list[Path]:
     if single.is_file():
         return [single]
     others = sorted(folder.glob("*.safetensors"))
+    broken = [file.name for file in others if not file.is_file()]  # a hub snapshot's link to what never came
+    if broken:
+        raise _missing(broken, len(others))
     if others:
         first = others[0].name
         raise ModelError(
@@ -76,12 +79,16 @@ def _listed_files(folder: Path, index: Path) -> list[Path]:
         raise ModelError(f"{INDEX_NAME} in {folder} lists no files; download it again.")
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-        raise ModelError(
-            f"{len(missing)} of {len(names)} weight files are missing: {shown}. "
-            "The download seems incomplete; download the model again."
-        )
+        raise _missing(missing, len(names))
     return [folder / name for name in names]
+
+
+def _missing(names: list[str], of: int) -> ModelError:
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return ModelError(
+        f"{len(names)} of {of} weight files are missing: {shown}. "
+        "The download seems incomplete; download the model again."
+    )
 
 
 def _read_header(file: Path) -> list[TensorRef]:
