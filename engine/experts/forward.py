@@ -17,11 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from transformers.activations import ACT2FN
+from transformers.integrations import moe
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from engine.experts.runtime import ExpertRuntime
 
 IMPLEMENTATION = "greenroom"
+
+_ONE_KERNEL = (nn.SiLU, nn.GELU, nn.ReLU, type(ACT2FN["silu"]))
 
 
 class _Experts(Protocol):
@@ -34,6 +38,7 @@ class _Experts(Protocol):
     has_post_expert_norm: bool
     greenroom_layer: int
     greenroom_runtime: ExpertRuntime
+    greenroom_shares: bool
 
     def _apply_gate(self, gate_up: Tensor) -> Tensor: ...
     def act_fn(self, up: Tensor) -> Tensor: ...
@@ -44,6 +49,19 @@ def attach(module: nn.Module, layer: int, runtime: ExpertRuntime) -> None:
     """Tell an experts module where its experts come from. layer: its number among the layers that have experts."""
     module.greenroom_layer = layer  # type: ignore[assignment]
     module.greenroom_runtime = runtime  # type: ignore[assignment]
+    module.greenroom_shares = _shares(module)  # type: ignore[assignment]
+
+
+def _shares(module: nn.Module) -> bool:
+    """True when rows that are gated together get the very bits they would get alone.
+
+    torch runs the rows of a strided input (one half of gate_up) one by one, but a contiguous one from end to end, and
+    there the last few numbers take a scalar path that rounds otherwise: whose they are depends on the company. So only
+    transformers' own gate, with an activation that is one kernel; the product after it rounds alike everywhere.
+    """
+    own_gate = getattr(type(module), "_apply_gate", None) is getattr(moe, "_default_apply_gate", ())
+    gated_only = bool(module.has_gate) and not module.has_post_expert_norm
+    return own_gate and gated_only and isinstance(module.act_fn, _ONE_KERNEL)
 
 
 def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -63,6 +81,8 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     chosen = index[0].tolist()
     ids = [expert for expert in chosen if expert < experts.num_experts]
     runtime.observer.routed(layer, ids)
+    if len(set(ids)) < len(ids):  # a hash router's table may name one expert twice
+        return _many_tokens(experts, hidden, index, weights)
     wanted = np.array(sorted(ids), dtype=np.int64)
     done: list[int] = []
     parts: list[Tensor] = []
@@ -99,12 +119,11 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
 
 def _experts_on_one_row(experts: _Experts, views: Sequence[dict[str, Tensor]], row: Tensor) -> Tensor:
     """Several experts on ``row [1, H]``: ``[len(views), H]``; each row as ``_expert`` gives it, to the last bit."""
-    name = "gate_up_proj" if experts.has_gate else "up_proj"
-    up = torch.cat([_project(experts, parameters, name, row) for parameters in views])
-    inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
-    rows = zip(views, inner.split(1), strict=True)
-    out = torch.cat([_project(experts, parameters, "down_proj", one) for parameters, one in rows])
-    return experts.post_expert_norm(out) if experts.has_post_expert_norm else out
+    if not experts.greenroom_shares:
+        return torch.cat([_expert(experts, parameters, row) for parameters in views])
+    up = torch.cat([_project(experts, parameters, "gate_up_proj", row) for parameters in views])
+    rows = zip(views, experts._apply_gate(up).split(1), strict=True)
+    return torch.cat([_project(experts, parameters, "down_proj", one) for parameters, one in rows])
 
 
 def _expert(experts: _Experts, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
