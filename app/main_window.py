@@ -170,7 +170,7 @@ class MainWindow(QMainWindow):
         self.composer.stopped.connect(self.stop)
         self.empty.prompt_chosen.connect(self.send)
         self.empty.choose_model.connect(self.open_picker)
-        self.empty.load_demo.connect(lambda: self.state.load(LoadModel(DEMO)))
+        self.empty.load_demo.connect(lambda: self.load(LoadModel(DEMO)))
         self.empty.cancelled.connect(self.state.cancel)
         self.transcript.link_clicked.connect(lambda address: messages.ask_to_open(self, address))
         self.columns.splitterMoved.connect(self._place_composer)
@@ -180,6 +180,7 @@ class MainWindow(QMainWindow):
         self.chat.finished.connect(self._answer_finished)
         self.state.changed.connect(self._refresh)
         self.state.loaded.connect(self._model_loaded)
+        self.state.refused.connect(self._model_refused)
         self.client.expert_snapshot.connect(self.panels.experts.show_snapshot)
         self.client.cache_snapshot.connect(self.panels.cache.show_snapshot)
         self.client.memory_snapshot.connect(self.panels.memory.show_snapshot)
@@ -211,6 +212,15 @@ class MainWindow(QMainWindow):
         self.composer.set_state(ready, busy, hint)
         self._export.setEnabled(self.chat.session.path is not None)
         self.centre.setCurrentWidget(self.empty if self.transcript.empty else self.transcript)
+
+    @Slot(str)
+    def _model_refused(self, problem: str) -> None:
+        """In an empty chat the middle of the window says so; else a card does."""
+        if not self.transcript.empty:
+            actions = [self.tr("Choose a model…")]
+            card = self.transcript.add_card("error", self.tr("The model was not loaded"), problem, actions)
+            card.buttons[0].clicked.connect(self.open_picker)
+            self.transcript.scroll_to_end()
 
     @Slot(object)
     def _model_loaded(self, model: ModelLoaded) -> None:
@@ -269,11 +279,17 @@ class MainWindow(QMainWindow):
     def open_picker(self) -> None:
         if self._picker is None:
             self._picker = ModelPicker(self.client, self.theme, self.settings, self)
-            self._picker.load_requested.connect(self._load)
+            self._picker.load_requested.connect(self.load)
         self._picker.open()
 
+    @property
+    def picker(self) -> ModelPicker | None:
+        """The model picker, once it was opened."""
+        return self._picker
+
     @Slot(object)
-    def _load(self, command: LoadModel) -> None:
+    def load(self, command: LoadModel) -> None:
+        """Load a model in place of the present one; an answer under way is stopped first."""
         if self.chat.busy:
             self.chat.stop()
         self.panels.set_model(None)

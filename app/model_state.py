@@ -35,6 +35,7 @@ class ModelState(QObject):
 
     changed = Signal()
     loaded = Signal(object)  # ModelLoaded
+    refused = Signal(str)  # why there is no model
 
     def __init__(self, client: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -129,6 +130,7 @@ class ModelState(QObject):
             self._settings.loading_source = ""
             self.loading, self.problem, self.stopping = None, event.text, False
             self.changed.emit()
+            self.refused.emit(event.text)
 
     def engine_ended(self) -> None:
         """The engine thread is gone though nobody asked it to go."""

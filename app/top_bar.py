@@ -7,6 +7,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenuBar, QPushButton, QSizePolicy, QWidget
 
 from app.model_state import ModelState
+from app.panels import format
 from app.theme import Theme, font, space
 
 MOST_CHARACTERS = 36  # of a model's name; the tool tip has all of it
@@ -35,8 +36,8 @@ class ModelPill(QPushButton):
         if state.model is not None:
             model = state.model
             here, all_ = model.slots * model.slot_bytes, model.total_experts * model.slot_bytes
-            experts = self.tr("experts %1 of %2").replace("%1", _gigabytes(min(here, all_)))
-            text = f"{_short(model.name)}  ·  {experts.replace('%2', _gigabytes(all_))}"
+            experts = self.tr("experts %1 of %2").replace("%1", format.size(min(here, all_)))
+            text = f"{_short(model.name)}  ·  {experts.replace('%2', format.size(all_))}"
             self._mark = "good"
             tip = self.tr("%1: choose another model").replace("%1", model.name)
         elif state.problem:
@@ -107,7 +108,3 @@ class TopBar(QWidget):
 
 def _short(name: str) -> str:
     return name if len(name) <= MOST_CHARACTERS else name[: MOST_CHARACTERS - 1] + "…"
-
-
-def _gigabytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

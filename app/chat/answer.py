@@ -118,7 +118,8 @@ class Footer(QWidget):
         gap = space(2) if button.width() else 0
         inner = max(60, width - button.width() - gap)
         wanted = self.label.fontMetrics().horizontalAdvance(self.label.text()) + 2
-        inner = min(inner, wanted)
+        inner = min(inner, wanted) if self.label.text() else 0
+        gap = gap if inner else 0
         height = max(self.label.fit(inner), button.height())
         self.label.setGeometry(0, (height - self.label.fit(inner)) // 2, inner, self.label.fit(inner))
         self.copy.move(inner + gap, (height - button.height()) // 2)
@@ -154,6 +155,11 @@ class AnswerView(Column):
         body = MarkdownBody(self.theme, self)
         body.link_clicked.connect(self.link_clicked)
         return body
+
+    @property
+    def shown_text(self) -> str:
+        """What has come so far."""
+        return self.text or "".join(self._pieces)
 
     # -------------------------------------------------------------------------------------------- streaming
 

@@ -40,9 +40,8 @@ class UserBubble(QWidget):
 
     def fit(self, width: int) -> int:
         most = max(40, int(width * BUBBLE_SHARE) - 2 * PAD_X)
-        document = self._text.document()
-        document.setTextWidth(most)
-        inner = min(most, math.ceil(document.idealWidth()) + 1)
+        self._text.fit(most)
+        inner = min(most, math.ceil(self._text.document().idealWidth()) + 1)
         height = self._text.fit(inner)
         self._text.setGeometry(width - inner - PAD_X, PAD_Y + LEAD, inner, height)
         return height + 2 * PAD_Y

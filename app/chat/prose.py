@@ -69,16 +69,17 @@ class TextView(QTextBrowser):
             Qt.TextInteractionFlag.TextBrowserInteraction | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         self.viewport().setAutoFillBackground(False)
+        # wrapped at the width it is told: one that wraps at its own is measured wrongly before it is first shown
+        self.setLineWrapMode(QTextBrowser.LineWrapMode.FixedPixelWidth)
         self.document().setDocumentMargin(0)
         self.document().setIndentWidth(INDENT)
         self.setFont(font("body"))
         self.anchorClicked.connect(lambda url: self.link_clicked.emit(url.toString()))
 
     def fit(self, width: int) -> int:
-        document = self.document()
-        if document.textWidth() != width:
-            document.setTextWidth(width)
-        return math.ceil(document.size().height())
+        if self.lineWrapColumnOrWidth() != width:
+            self.setLineWrapColumnOrWidth(width)
+        return math.ceil(self.document().size().height())
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:
         return None  # nothing in a chat is ever fetched, from disk or network
@@ -164,7 +165,8 @@ class ProseView(TextView):
 
     def restyle(self) -> None:
         """Write everything again in the theme's colours."""
-        leaves, self._leaves, self._starts = self._leaves, [], []
+        leaves = list(self._leaves)
+        self._write(0, [])
         self._marked = False
         self._write(0, leaves)
 

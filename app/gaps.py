@@ -1,0 +1,55 @@
+"""How long the window stood still: the longest time between two ticks of a fast timer, by what went on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
+
+TICK_MS = 5
+
+
+class GapMeter(QObject):
+    """Ticks on the GUI thread. A gap counts for the phase in which it began."""
+
+    def __init__(self, phase: str, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.longest_ms: dict[str, float] = {}
+        self._phase = phase
+        self._began_in = phase
+        self._last = time.perf_counter()
+        self._timer = QTimer(self)
+        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer.setInterval(TICK_MS)
+        self._timer.timeout.connect(self._tick)
+        self._timer.start()
+
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    @phase.setter
+    def phase(self, name: str) -> None:
+        self._phase = name
+
+    @Slot()
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        gap = 1000 * (now - self._last)
+        self.longest_ms[self._began_in] = max(gap, self.longest_ms.get(self._began_in, 0.0))
+        self._last, self._began_in = now, self._phase
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside is not the program's doing and does not count."""
+        self._timer.stop()
+        try:
+            yield
+        finally:
+            self._last, self._began_in = time.perf_counter(), self._phase
+            self._timer.start()
+
+    def stop(self) -> None:
+        self._timer.stop()

@@ -1,0 +1,117 @@
+"""A window with its engine, both real or with an engine that says what the test tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.engine_client import EngineClient
+from app.main_window import MainWindow
+from app.settings import Settings
+from app.theme import Theme
+from engine.messages import (
+    CacheCounters,
+    Command,
+    EngineReady,
+    Event,
+    Finished,
+    Generate,
+    ListModels,
+    LoadModel,
+    ModelList,
+    ModelLoaded,
+    ShutDown,
+    Started,
+    Stopped,
+    Timings,
+    Token,
+)
+
+LOADED = ModelLoaded(
+    "demo", "SmolLM2 demo", "qwen2_moe", "abc", 30, 32, 12, "CPU", "float32", "lru", 240, 960, 90_000, 10**8, 8192, True
+)
+
+
+class ObedientEngine:
+    """Answers commands at once, on the caller's thread; an answer waits until the test gives it."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self.emit = emit
+        self.sent: list[Command] = []
+        self.stops = 0
+        self.refuse: Event | None = None  # said instead of ModelLoaded
+
+    def start(self) -> None:
+        self.emit(EngineReady("greenroom", "torch", "CPU"))
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+        if isinstance(command, LoadModel):
+            self.emit(self.refuse or LOADED)
+        elif isinstance(command, ListModels):
+            self.emit(ModelList(()))
+        elif isinstance(command, ShutDown):
+            self.emit(Stopped())
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def join(self, timeout: float | None = None) -> bool:
+        return True
+
+    @property
+    def asked(self) -> Generate:
+        """The latest question."""
+        return [command for command in self.sent if isinstance(command, Generate)][-1]
+
+    def answer(self, text: str, reason: str = "end", error: str = "") -> None:
+        """Answer the latest question in one go."""
+        request = self.asked.request_id
+        self.emit(Started(request, 10, 0))
+        self.emit(Token(request, text, 3))
+        self.finish(text, reason, error)
+
+    def finish(self, text: str, reason: str = "end", error: str = "") -> None:
+        timings = Timings(10, 0, 3, 0.5, 0.4, 1.0)
+        self.emit(Finished(self.asked.request_id, reason, text, timings, CacheCounters(), 1, error))  # type: ignore[arg-type]
+
+
+class Bench:
+    """A window and the engine behind it."""
+
+    def __init__(self, data: Path, qtbot) -> None:
+        self.data = data
+        made: list[ObedientEngine] = []
+
+        def make(emit: Callable[[Event], None]) -> ObedientEngine:
+            made.append(ObedientEngine(emit))
+            return made[0]
+
+        self.client = EngineClient(make)
+        self.engine = made[0]
+        self.settings = Settings(data / "settings.json")
+        self.window = MainWindow(self.client, Theme("light"), self.settings, data / "conversations", "greenroom test")
+        self._qtbot = qtbot
+        qtbot.addWidget(self.window)
+
+    def start(self, model: str | None = None) -> MainWindow:
+        """Show the window with a model ready."""
+        self.window.resize(1280, 800)
+        self.window.show()
+        self.window.start(model)
+        self._qtbot.waitUntil(lambda: self.window.state.model is not None or bool(self.window.state.problem))
+        return self.window
+
+    def close(self) -> None:
+        if self.client.running:
+            with self._qtbot.waitSignal(self.client.stopped, timeout=10_000):
+                self.window.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, qtbot) -> Iterator[Bench]:
+    bench = Bench(tmp_path, qtbot)
+    yield bench
+    bench.close()

@@ -1,0 +1,346 @@
+"""The window as a user meets it: keys, states, conversations, refusals, closing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QInputMethodEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog, QPushButton
+
+from app.chat.answer import AnswerView
+from app.chat.cards import Card, UserBubble
+from app.main_window import MainWindow
+from engine.messages import ChatMessage, Failed, PrefillProgress, Started, Token
+from engine.sessions.log import SessionLog
+from engine.sessions.reader import read_conversation
+from tests.app.conftest import Bench
+
+
+def ask(window: MainWindow, text: str) -> None:
+    QTest.keyClicks(window.composer.input, text)
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Return)
+
+
+def answers(window: MainWindow) -> list[AnswerView]:
+    return [w for w in window.transcript.column.widgets() if isinstance(w, AnswerView)]
+
+
+def cards(window: MainWindow) -> list[Card]:
+    return [w for w in window.transcript.column.widgets() if isinstance(w, Card)]
+
+
+# ------------------------------------------------------------------------------------------------ asking
+
+
+def test_question_is_on_disk_before_it_is_sent_and_the_answer_is_shown(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "Hello there")
+    question = bench.engine.asked
+    saved = read_conversation(Path(question.log))
+    assert [m.text for m in saved.messages.values()] == ["Hello there"]
+    assert next(iter(saved.messages)) == question.parent_id
+    assert question.messages == (ChatMessage("user", "Hello there"),)
+    assert window.composer.text == ""
+    assert window.composer.action.text() == "Stop"
+    bench.engine.answer("Good *day*.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert answers(window)[0].text == "Good *day*."
+    assert "3 tokens" in answers(window)[0].footer.label.text()
+    assert window.composer.action.text() == "Send"
+
+
+def test_next_question_carries_the_history_without_thoughts(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    bench.engine.answer("<think>hm</think>\n\nFirst")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    ask(window, "Two")
+    assert bench.engine.asked.messages == (
+        ChatMessage("user", "One"),
+        ChatMessage("assistant", "First"),
+        ChatMessage("user", "Two"),
+    )
+
+
+def test_enter_sends_shift_enter_breaks_and_input_methods_keep_their_enter(bench: Bench) -> None:
+    window = bench.start()
+    field = window.composer.input
+    QTest.keyClicks(field, "a")
+    QTest.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    QTest.keyClicks(field, "b")
+    assert field.toPlainText() == "a\nb"
+    QApplication.sendEvent(field, QInputMethodEvent("にほん", []))
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    assert not window.chat.busy
+    QApplication.sendEvent(field, QInputMethodEvent("", []))
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    assert window.chat.busy
+
+
+def test_composer_grows_to_eight_lines(bench: Bench) -> None:
+    window = bench.start()
+    field = window.composer.input
+    one = field.height()
+    heights = []
+    for _ in range(12):
+        QTest.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+        heights.append(field.height())
+    assert heights[0] > one
+    assert heights[7:] == [heights[7]] * 5
+
+
+def test_typing_goes_on_while_an_answer_streams(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    ask(window, "Two")
+    assert window.composer.text == "Two"
+    assert bench.engine.asked.messages[-1].text == "One"
+    bench.engine.answer("First")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert window.composer.text == "Two"
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Return)
+    assert bench.engine.asked.messages[-1].text == "Two"
+
+
+def test_escape_stops_and_keeps_the_text(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    request = bench.engine.asked.request_id
+    bench.engine.emit(Started(request, 10, 0))
+    bench.engine.emit(PrefillProgress(request, 5, 10))
+    qtbot.waitUntil(lambda: "5 of 10" in answers(window)[0].footer.label.text())
+    bench.engine.emit(Token(request, "Half an", 2))
+    qtbot.waitUntil(lambda: answers(window)[0].shown_text == "Half an")
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Escape)
+    assert bench.engine.stops == 1
+    bench.engine.finish("Half an", "stopped")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert answers(window)[0].text == "Half an"
+    assert "stopped" in answers(window)[0].footer.label.text()
+
+
+def test_sampling_and_length_are_what_was_chosen(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    actions = {action.text(): action for action in window.composer.options.menu().actions()}
+    next(action for text, action in actions.items() if text.startswith("Precise")).trigger()
+    lengths = actions["Longest answer"].menu()
+    next(action for action in lengths.actions() if action.text().startswith("256")).trigger()
+    ask(window, "One")
+    assert (bench.engine.asked.sampling.temperature, bench.engine.asked.sampling.max_tokens) == (0.0, 256)
+    assert (bench.settings.preset, bench.settings.max_tokens) == ("precise", 256)
+
+
+# ----------------------------------------------------------------------------------------------- trouble
+
+
+def test_refused_answer_is_a_card_and_the_question_stays(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    bench.engine.emit(Failed("generate", "The prompt is longer than the context.", bench.engine.asked.request_id))
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert [card.text.text() for card in cards(window)] == ["The prompt is longer than the context."]
+    assert answers(window) == []
+    ask(window, "Two")
+    assert bench.engine.asked.messages == (ChatMessage("user", "One\n\nTwo"),)
+
+
+def test_answer_that_breaks_off_keeps_its_text(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    bench.engine.answer("Half", "error", "RAM ran out: 2 GB short.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert answers(window)[0].text == "Half"
+    assert cards(window)[0].text.text() == "RAM ran out: 2 GB short."
+
+
+def test_message_that_cannot_be_saved_is_not_sent_and_not_lost(bench: Bench) -> None:
+    (bench.data / "conversations").write_text("a file where the folder should be")
+    window = bench.start()
+    ask(window, "Precious")
+    assert not any(hasattr(command, "messages") for command in bench.engine.sent)
+    assert window.composer.text == "Precious"
+    assert len(cards(window)) == 1
+    assert window.transcript.isVisible()
+
+
+def test_refused_model_is_told_and_another_can_be_chosen(bench: Bench, qtbot) -> None:
+    bench.engine.refuse = Failed("load", "“x” is no model: it has no config.json.")
+    window = bench.start("x")
+    assert window.empty.isVisible()
+    assert window.empty.text.text() == "“x” is no model: it has no config.json."
+    assert window.top.pill.accessibleName() == "Model: No model"
+    assert window.empty.choose.isVisible() and window.empty.demo.isVisible()
+    bench.engine.refuse = None
+    QTest.mouseClick(window.empty.demo, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: window.state.model is not None)
+    assert "SmolLM2 demo" in window.top.pill.accessibleName()
+
+
+def test_model_that_took_the_program_down_is_not_loaded_again(bench: Bench) -> None:
+    bench.settings.last_source = "big"
+    bench.settings.loading_source = "big"
+    window = bench.start()
+    assert not any(type(command).__name__ == "LoadModel" for command in bench.engine.sent)
+    assert "big" in window.state.problem
+    assert bench.settings.loading_source == ""
+
+
+def test_last_model_is_loaded_with_its_options(bench: Bench, tmp_path: Path) -> None:
+    bench.settings.last_source, bench.settings.last_experts, bench.settings.last_policy = "org/model", "25%", "lfu"
+    bench.start()
+    command = bench.engine.sent[0]
+    assert (command.source, command.experts, command.policy) == ("org/model", "25%", "lfu")  # type: ignore[union-attr]
+    assert bench.settings.loading_source == ""
+
+
+# ------------------------------------------------------------------------------------------ conversations
+
+
+def test_conversation_is_listed_and_opens_again(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "What is a green room?")
+    bench.engine.answer("A waiting room.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert window.windowTitle().startswith("What is a green room?")
+    window.new_chat()
+    assert window.transcript.empty and window.windowTitle() == "Greenroom"
+    sidebar = window.sidebar.list
+    row = next(r for r in range(sidebar.count()) if sidebar.item(r).text() == "What is a green room?")
+    place = sidebar.visualItemRect(sidebar.item(row)).center()
+    QTest.mouseClick(sidebar.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    qtbot.waitUntil(lambda: len(window.transcript.column.widgets()) == 1)  # the answer is the engine's to write
+    bubble = window.transcript.column.widgets()[0]
+    assert isinstance(bubble, UserBubble) and bubble.text == "What is a green room?"
+
+
+def test_empty_chat_leaves_no_file(bench: Bench) -> None:
+    window = bench.start()
+    window.new_chat()
+    window.new_chat()
+    assert not (bench.data / "conversations").exists()
+
+
+def test_answer_goes_on_in_its_own_chat_while_another_is_read(bench: Bench, qtbot) -> None:
+    with SessionLog.create(bench.data / "conversations", "test") as log:
+        log.append_message("m1", None, "user", "Older question")
+    window = bench.start()
+    ask(window, "New question")
+    path = Path(bench.engine.asked.log)
+    request = bench.engine.asked.request_id
+    bench.engine.emit(Started(request, 10, 0))
+    bench.engine.emit(Token(request, "First half", 2))
+    qtbot.waitUntil(lambda: answers(window)[0].shown_text == "First half")
+    window.open_conversation(log.path)
+    assert answers(window) == []
+    QTest.keyClicks(window.composer.input, "wait")
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Return)
+    assert window.composer.text == "wait"
+    bench.engine.emit(Token(request, ", second", 3))
+    qtbot.wait(80)
+    window.open_conversation(path)
+    qtbot.waitUntil(lambda: bool(answers(window)) and answers(window)[0].shown_text == "First half, second")
+    bench.engine.finish("First half, second half")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert answers(window)[0].text == "First half, second half"
+
+
+def test_damaged_conversation_is_told_and_the_rest_works(bench: Bench, qtbot) -> None:
+    folder = bench.data / "conversations"
+    folder.mkdir()
+    (folder / "bad.jsonl").write_bytes(b"\x00\xffnot a log\n")
+    window = bench.start()
+    window.open_conversation(folder / "bad.jsonl")
+    assert len(cards(window)) == 1
+    window.new_chat()
+    ask(window, "Still here?")
+    assert bench.engine.asked.messages[-1].text == "Still here?"
+
+
+# --------------------------------------------------------------------------------------------- the window
+
+
+def test_columns_fold_and_come_back_folded(bench: Bench, tmp_path: Path, qtbot) -> None:
+    window = bench.start()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    QTest.keyClick(window, Qt.Key.Key_B, Qt.KeyboardModifier.ControlModifier)
+    QTest.keyClick(window, Qt.Key.Key_J, Qt.KeyboardModifier.ControlModifier)
+    assert not window.sidebar.isVisible() and not window.panels.isVisible()
+    assert (bench.settings.sidebar_open, bench.settings.panels_open) == (False, False)
+    again = Bench(tmp_path, qtbot)
+    again.start()
+    assert not again.window.sidebar.isVisible()
+    again.close()
+
+
+def test_everything_that_acts_has_a_name_for_a_screen_reader(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    bench.engine.answer("```py\nx\n```\n")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    for button in window.findChildren(QPushButton):
+        assert button.accessibleName() or button.text(), button
+    for field in (window.composer.input, window.sidebar.list, window.transcript, window.top.pill):
+        assert field.accessibleName()
+
+
+def test_tab_goes_from_the_message_to_its_buttons(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    QTest.keyClicks(window.composer.input, "text")
+    assert QApplication.focusWidget() is window.composer.input
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Tab)
+    assert QApplication.focusWidget() is window.composer.options
+    QTest.keyClick(window.composer.options, Qt.Key.Key_Tab)
+    assert QApplication.focusWidget() is window.composer.action
+
+
+@pytest.mark.qt_log_ignore("propagateSizeHints")  # the offscreen platform says so of every dialog
+def test_link_is_opened_only_after_its_address_was_shown(bench: Bench, qtbot, monkeypatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("app.messages.QDesktopServices.openUrl", lambda url: opened.append(url.toString()))
+    window = bench.start()
+    window.transcript.link_clicked.emit("https://example.com/a")
+    dialog = window.findChild(QDialog)
+    assert isinstance(dialog, QDialog) and opened == []
+    QTest.keyClick(dialog, Qt.Key.Key_Return)  # Enter is Cancel
+    assert opened == []
+    window.transcript.link_clicked.emit("https://example.com/a")
+    dialog = next(d for d in window.findChildren(QDialog) if d.isVisible())
+    button = next(b for b in dialog.findChildren(QPushButton) if b.text() == "Open")
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert opened == ["https://example.com/a"]
+
+
+def test_closing_while_an_answer_streams_stops_it_and_leaves_a_readable_log(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "One")
+    bench.engine.emit(Started(bench.engine.asked.request_id, 10, 0))
+    bench.engine.emit(Token(bench.engine.asked.request_id, "Half", 1))
+    with qtbot.waitSignal(window.closed, timeout=6000):
+        window.close()
+        assert not window.isVisible()
+    assert bench.engine.stops == 1
+    saved = read_conversation(Path(bench.engine.asked.log))
+    assert [m.text for m in saved.messages.values()] == ["One"]
+
+
+@pytest.mark.parametrize("size", [(520, 420), (900, 600), (2560, 1400)])
+def test_composer_is_as_wide_as_the_text_at_every_size(bench: Bench, qtbot, size: tuple[int, int]) -> None:
+    window = bench.start()
+    window.panels.hide()
+    window.resize(*size)
+    ask(window, "word " * 300)
+    bench.engine.answer("word " * 800)
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    view = answers(window)[0]
+    qtbot.waitUntil(
+        lambda: (
+            view.mapTo(window, QPoint(0, 0)).x() == window.composer.mapTo(window, QPoint(0, 0)).x()
+            and abs(view.width() - window.composer.width()) <= 1
+        )
+    )
