@@ -41,15 +41,15 @@ class AppendFile:
         self._delta_answer = ""
         self._delta_text: list[str] = []
         self._flushed_at = 0.0
+        self._timer: threading.Timer | None = None  # runs while lines wait that nobody may come by to flush
         self._told = False  # the user has heard that the disk takes nothing
         self._torn = False  # a failed write left half a line that could not be cut off
 
     def buffer(self, line: bytes) -> None:
-        """Keep a whole line in memory; everything kept goes out at most FLUSH_SECONDS after the last time."""
+        """Keep a whole line in memory; everything kept goes out at most FLUSH_SECONDS later."""
         with self._lock:
             self._pending.append(line)
-            if time.monotonic() - self._flushed_at >= FLUSH_SECONDS:
-                self._flush()
+            self._flush_soon()
 
     def buffer_delta(self, answer: str, text: str) -> None:
         """Like ``buffer``, and pieces of one answer become one record."""
@@ -58,8 +58,7 @@ class AppendFile:
                 self._close_delta()
                 self._delta_answer = answer
             self._delta_text.append(text)
-            if time.monotonic() - self._flushed_at >= FLUSH_SECONDS:
-                self._flush()
+            self._flush_soon()
 
     def write(self, line: bytes) -> None:
         """Put what is kept and then this line on the disk, for good. SessionError when that cannot be promised."""
@@ -86,11 +85,34 @@ class AppendFile:
 
     def close(self) -> None:
         """Flush, then give the file back to other processes."""
-        try:
-            self.flush()
-        finally:
-            os.close(self._descriptor)
-            self._unlock()
+        with self._lock:
+            try:
+                self._flush()
+            finally:
+                self._pending.clear()  # a late timer must find nothing: the descriptor's number may be reused
+                if self._timer is not None:
+                    self._timer.cancel()
+                os.close(self._descriptor)
+                self._unlock()
+
+    def _flush_soon(self) -> None:
+        """Now when the last flush is long enough ago, else by a timer: a slow model's next token may be far away."""
+        wait = self._flushed_at + FLUSH_SECONDS - time.monotonic()
+        if wait <= 0:
+            self._flush()
+        elif self._timer is None:
+            self._timer = threading.Timer(wait, self._flush_late)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _flush_late(self) -> None:
+        with self._lock:
+            self._timer = None
+            told = self._told
+            try:
+                self._flush()
+            except SessionError:
+                self._told = told  # nobody to tell on this thread; the next call hears it
 
     def _flush(self) -> None:
         self._close_delta()
