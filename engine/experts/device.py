@@ -37,6 +37,9 @@ class Device(Protocol):
     def landing(self, blob: torch.Tensor) -> torch.Tensor:
         """Host memory, uint8, as long as ``blob``, to read an expert into. May wait for one to become free."""
 
+    def abandon(self, host: torch.Tensor) -> None:
+        """Take back what ``landing`` gave; the read failed."""
+
     def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Arrival | None:
         """Send what ``landing`` gave. None: it is there already."""
 
@@ -75,6 +78,9 @@ class CpuDevice:
     def landing(self, blob: torch.Tensor) -> torch.Tensor:
         return blob
 
+    def abandon(self, host: torch.Tensor) -> None:
+        return None
+
     def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> None:
         return None
 
@@ -111,6 +117,9 @@ class CudaDevice:
         buffer = self._landings.get()
         return buffer if buffer.nbytes >= blob.nbytes else _host_buffer(blob.nbytes)
 
+    def abandon(self, host: torch.Tensor) -> None:
+        self._landings.put(host)
+
     def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Arrival:
         with torch.cuda.stream(self._copy_stream):
             reader = self._last_reader.pop(blob.data_ptr(), None)
@@ -131,14 +140,16 @@ class CudaDevice:
 class _CudaArrival:
     def __init__(self, copied: torch.cuda.Event, host: torch.Tensor, home: queue.SimpleQueue[torch.Tensor]) -> None:
         self._copied = copied
-        self._host = host
+        self._host: torch.Tensor | None = host
         self._home = home
 
     def wait(self) -> None:
         torch.cuda.current_stream().wait_event(self._copied)
         # the buffer may be written again only when the copy out of it is over
         self._copied.synchronize()
-        self._home.put(self._host)
+        host, self._host = self._host, None
+        if host is not None:  # it goes home once, however often somebody waits
+            self._home.put(host)
 
 
 def _host_buffer(nbytes: int) -> torch.Tensor:

@@ -111,9 +111,10 @@ class ExpertRuntime:
                 yield [expert for expert, _, _ in ready], [views[slot] for _, slot, _ in ready]
         finally:
             for expert, _, future in arriving[landed:]:  # a read failed or the pass was stopped
-                future.cancel()
-                if not future.cancelled():
-                    future.exception()
+                if not future.cancel() and future.exception() is None:
+                    _, arrival = future.result()
+                    if arrival is not None:
+                        arrival.wait()  # it holds a host buffer until then
                 room.cache.forget(lease.layer, expert)
 
     def _landed(self, arriving: Sequence[_Arriving]) -> Sequence[_Arriving]:

@@ -31,5 +31,9 @@ class Transfer:
     def _fetch(self, arena: Arena, layer: int, expert: int, slot: int) -> tuple[int, Arrival | None]:
         blob = arena.blobs[slot]
         host = self._device.landing(blob)
-        fetched = self._store.read(layer, expert, host)
+        try:
+            fetched = self._store.read(layer, expert, host)
+        except BaseException:
+            self._device.abandon(host)
+            raise
         return fetched, self._device.deliver(host, blob)

@@ -1,0 +1,155 @@
+"""What breaks half way leaves everything in order: the error is told, and the next pass is right to the last bit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from engine.errors import Cancelled, ModelError
+from engine.experts.store import DiskStore
+from engine.loading import LoadedModel, load
+from engine.messages import LoadModel
+from tests.families import EXPERTS, make_tiny
+
+PROMPT = torch.randint(3, 128, (1, 24), generator=torch.Generator().manual_seed(2))
+BUDGETS = ["1 slots", "3 slots", "25%", "100%"]
+
+
+class FailingStore(DiskStore):
+    """Fails for the experts in ``broken``, with what is in ``error``."""
+
+    broken: set[tuple[int, int]] = set()  # noqa: RUF012
+    error: Exception = ModelError("The disk is gone.")
+
+    def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
+        if (layer, expert) in self.broken:
+            blob.random_()  # half a read: what is in the slot is worth nothing
+            raise self.error
+        return super().read(layer, expert, blob)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny("qwen2_moe", tmp_path_factory.mktemp("runtime") / "model")
+
+
+@pytest.fixture(params=BUDGETS)
+def loaded(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedModel]:
+    """A model at every budget, whose store can be made to fail."""
+    monkeypatch.setattr("engine.loading.DiskStore", FailingStore)
+    monkeypatch.setattr(FailingStore, "broken", set())
+    result = load(LoadModel(str(folder), experts=request.param, dtype="float32", device="cpu"))
+    yield result
+    result.close()
+
+
+@torch.inference_mode()
+def answer(loaded: LoadedModel, prompt: torch.Tensor = PROMPT) -> torch.Tensor:
+    return loaded.model(prompt).logits
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> torch.Tensor:
+    """The prompt's logits when nothing goes wrong."""
+    whole = load(LoadModel(str(folder), experts="100%", dtype="float32", device="cpu"))
+    logits = answer(whole)
+    whole.close()
+    return logits
+
+
+def check_sound(loaded: LoadedModel, expected: torch.Tensor) -> None:
+    """Books agree, nothing stays pinned (a dispatch of all experts finds room), and the answer is right twice."""
+    for _ in range(2):
+        assert torch.equal(answer(loaded), expected)
+        assert loaded.runtime.resident == loaded.runtime.resident_mask().sum() <= loaded.runtime.slots
+        assert len(loaded.runtime.by_eviction_order()) == loaded.runtime.resident
+
+
+@pytest.mark.parametrize("error", [ModelError("The disk is gone."), OSError(5, "Input/output error"), ValueError("x")])
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_read_that_fails_and_works_the_next_time(
+    loaded: LoadedModel, expected: torch.Tensor, layer: int, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FailingStore, "error", error)
+    FailingStore.broken |= {(layer, expert) for expert in (1, 3, 5)}
+    for _ in range(2):  # not served from the slot that the failed read left
+        with pytest.raises(type(error)):
+            answer(loaded)
+        assert not loaded.runtime.resident_mask()[layer, [1, 3, 5]].any()
+    FailingStore.broken.clear()
+    check_sound(loaded, expected)
+
+
+def test_a_read_that_fails_on_a_warm_cache(loaded: LoadedModel, expected: torch.Tensor) -> None:
+    assert torch.equal(answer(loaded), expected)
+    FailingStore.broken |= {(1, expert) for expert in range(EXPERTS)}
+    if loaded.runtime.slots < loaded.info.total_experts:
+        with pytest.raises(ModelError, match="The disk is gone"):
+            answer(loaded)
+    else:
+        assert torch.equal(answer(loaded), expected)  # nothing to read: nothing fails
+    FailingStore.broken.clear()
+    check_sound(loaded, expected)
+
+
+@pytest.mark.parametrize("layers_allowed", [0, 1, 2])
+def test_a_stop_acts_between_layers(loaded: LoadedModel, expected: torch.Tensor, layers_allowed: int) -> None:
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > layers_allowed
+
+    before = loaded.runtime.observer.counters(0).hook_calls
+    loaded.runtime.stop_when(stop)
+    with pytest.raises(Cancelled):
+        answer(loaded)
+    assert loaded.runtime.observer.counters(0).hook_calls - before == layers_allowed
+    loaded.runtime.stop_when(lambda: False)
+    check_sound(loaded, expected)
+
+
+def test_a_fault_in_the_compute_releases_the_slots(loaded: LoadedModel, expected: torch.Tensor) -> None:
+    """Out of memory, say, in the middle of an expert."""
+
+    class Exploding(nn.Module):
+        calls = 0
+
+        def forward(self, _: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            raise MemoryError("not enough for the activations")
+
+    experts = next(module for module in loaded.model.modules() if getattr(module, "greenroom_layer", None) == 1)
+    good, experts.act_fn = experts.act_fn, Exploding()
+    with pytest.raises(MemoryError):
+        answer(loaded)
+    experts.act_fn = good
+    check_sound(loaded, expected)
+
+
+@pytest.mark.parametrize("experts", BUDGETS)
+def test_a_file_cut_short_under_a_running_model(experts: str, expected: torch.Tensor, tmp_path: Path) -> None:
+    folder = make_tiny("qwen2_moe", tmp_path / "model")
+    loaded = load(LoadModel(str(folder), experts=experts, dtype="float32", device="cpu"))
+    file = folder / "model.safetensors"
+    good = file.read_bytes()
+    os.truncate(file, 3000)
+    with pytest.raises(ModelError, match="became shorter"):
+        answer(loaded)
+    file.write_bytes(good)
+    check_sound(loaded, expected)
+    loaded.close()
+
+
+def test_closing_gives_the_arena_back(folder: Path) -> None:
+    loaded = load(LoadModel(str(folder), experts="50%", dtype="float32", device="cpu"))
+    assert loaded.runtime.arena_bytes == loaded.info.slots * loaded.info.slot_bytes
+    loaded.close()
+    assert loaded.runtime.arena_bytes == 0
+    loaded.close()  # once more is no fault
