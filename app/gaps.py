@@ -52,4 +52,7 @@ class GapMeter(QObject):
             self._timer.start()
 
     def stop(self) -> None:
+        """The end: what has passed since the last tick counts too."""
         self._timer.stop()
+        self._tick()
+        self._tick()

@@ -29,6 +29,8 @@ from engine.messages import LoadModel, ModelLoaded
 log = logging.getLogger("greenroom.window")
 
 SHUTDOWN_SECONDS = 5.0
+ROOM_FOR_ALL = 900  # px of width; below it the panels fold by themselves
+ROOM_FOR_SIDEBAR = 640
 
 
 class MainWindow(QMainWindow):
@@ -83,7 +85,7 @@ class MainWindow(QMainWindow):
         self.columns.setStretchFactor(1, 1)
         self.sidebar.setMinimumWidth(180)
         self.panels.setMinimumWidth(280)
-        middle.setMinimumWidth(320)
+        middle.setMinimumWidth(240)
         whole = QWidget()
         rows = QVBoxLayout(whole)
         rows.setContentsMargins(0, 0, 0, 0)
@@ -100,15 +102,27 @@ class MainWindow(QMainWindow):
         stored = QByteArray(base64.b64decode(settings.geometry.encode("ascii", "ignore") or b""))
         if stored.isEmpty() or not self.restoreGeometry(stored):
             self.resize(1440, 900)
-        self.sidebar.setVisible(settings.sidebar_open)
-        self.panels.setVisible(settings.panels_open)
-        self._show_sidebar.setChecked(settings.sidebar_open)
-        self._show_panels.setChecked(settings.panels_open)
+        self._show_columns(settings.sidebar_open, settings.panels_open)
         side, right = int(settings.sidebar_width), int(settings.panels_width)
         self.columns.setSizes([side, max(320, self.width() - side - right), right])
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        before, now = event.oldSize().width() if event.oldSize().isValid() else ROOM_FOR_ALL, self.width()
+        for limit in (ROOM_FOR_ALL, ROOM_FOR_SIDEBAR):
+            if (before < limit) != (now < limit):  # fold where it gets too narrow, unfold what was open before
+                self._show_columns(
+                    self.settings.sidebar_open and now >= ROOM_FOR_SIDEBAR,
+                    self.settings.panels_open and now >= ROOM_FOR_ALL,
+                )
+        self.composer.set_room(round(0.35 * self.height()) - space(20))
+        QTimer.singleShot(0, self._place_composer)
+
+    def _show_columns(self, sidebar: bool, panels: bool) -> None:
+        self.sidebar.setVisible(sidebar)
+        self.panels.setVisible(panels)
+        self._show_sidebar.setChecked(sidebar)
+        self._show_panels.setChecked(panels)
         QTimer.singleShot(0, self._place_composer)
 
     @Slot()
@@ -303,19 +317,13 @@ class MainWindow(QMainWindow):
 
     @Slot()
     def _toggle_sidebar(self) -> None:
-        shown = not self.sidebar.isVisibleTo(self)
-        self.sidebar.setVisible(shown)
-        self.settings.sidebar_open = shown
-        self._show_sidebar.setChecked(shown)
-        QTimer.singleShot(0, self._place_composer)
+        shown = self.settings.sidebar_open = not self.sidebar.isVisibleTo(self)
+        self._show_columns(shown, self.panels.isVisibleTo(self) and (self.width() >= ROOM_FOR_ALL or not shown))
 
     @Slot()
     def _toggle_panels(self) -> None:
-        shown = not self.panels.isVisibleTo(self)
-        self.panels.setVisible(shown)
-        self.settings.panels_open = shown
-        self._show_panels.setChecked(shown)
-        QTimer.singleShot(0, self._place_composer)
+        shown = self.settings.panels_open = not self.panels.isVisibleTo(self)
+        self._show_columns(self.sidebar.isVisibleTo(self) and (self.width() >= ROOM_FOR_ALL or not shown), shown)
 
     @Slot(QAction)
     def _choose_theme(self, action: QAction) -> None:

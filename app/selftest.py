@@ -226,6 +226,7 @@ class SelfTest:
 
     def step_stop(self) -> str:
         self.program.settings.max_tokens = 2048
+        self.window.new_chat()
         view = self._ask(LONG_PROMPT)
         until(lambda: len(view.shown_text) > 20 or not self.window.chat.busy, 300, "some words to stop")
         check(self.window.chat.busy, f"the answer ended before it could be stopped: {self._last_words()}")

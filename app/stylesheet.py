@@ -52,6 +52,12 @@ QPushButton[kind="quiet"]:checked { background: $surface; color: $text; }
 QPushButton[kind="quiet"]:focus { border: 1px solid $accent; }
 QPushButton[kind="quiet"]::menu-indicator { image: none; width: 0; }
 QPushButton[kind="pill"] { border-radius: 14px; padding: 4px 14px; min-height: 18px; }
+QPushButton[kind="flush"] {
+    border: 1px solid transparent; color: $text_muted; font-size: 12px; padding: 2px 0; min-height: 14px;
+    border-radius: 4px;
+}
+QPushButton[kind="flush"]:hover { color: $text; }
+QPushButton[kind="flush"]:focus { border: 1px solid $accent; }
 QPushButton[kind="fold"] {
     border: 1px solid transparent; color: $text_muted; font-size: 13px; padding: 2px 4px; text-align: left;
     border-radius: 4px;

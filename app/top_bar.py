@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Slot
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenuBar, QPushButton, QSizePolicy, QWidget
 
 from app.model_state import ModelState
@@ -25,7 +25,7 @@ class ModelPill(QPushButton):
         self.setProperty("kind", "pill")
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFont(font("body", size=13, tabular=True))
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         state.changed.connect(self.refresh)
         theme.changed.connect(self.update)
         self.refresh()
@@ -57,6 +57,9 @@ class ModelPill(QPushButton):
     def sizeHint(self) -> QSize:
         return QSize(self.fontMetrics().horizontalAdvance(self._text) + space(16), 30)
 
+    def minimumSizeHint(self) -> QSize:
+        return QSize(space(30), 30)
+
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)  # the pill's outline, hover and focus
         colors = self.theme.colors
@@ -75,8 +78,9 @@ class ModelPill(QPushButton):
         else:
             painter.drawEllipse(dot)
         painter.setPen(QColor(colors.text))
-        words = QRectF(space(8), 0, self.width() - space(14), self.height())
-        painter.drawText(words, Qt.AlignmentFlag.AlignVCenter, self._text)
+        words = QRectF(space(8), 0, self.width() - space(15), self.height())
+        text = self.fontMetrics().elidedText(self._text, Qt.TextElideMode.ElideRight, int(words.width()) + 1)
+        painter.drawText(words, Qt.AlignmentFlag.AlignVCenter, text)
         arrow = QRectF(self.width() - space(8), 0, space(5), self.height())
         painter.setPen(QColor(colors.text_muted))
         painter.drawText(arrow, Qt.AlignmentFlag.AlignCenter, "▾")
@@ -94,7 +98,7 @@ class TopBar(QWidget):
         name.setProperty("role", "title")
         self.menus = QMenuBar(self)
         self.menus.setNativeMenuBar(False)
-        self.menus.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.menus.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         self.pill = ModelPill(theme, state, self)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(space(4), space(1.5), space(4), space(1.5))
@@ -104,6 +108,10 @@ class TopBar(QWidget):
         layout.addStretch(1)
         layout.addWidget(self.pill)
         self.setFixedHeight(44)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.menus.setMinimumWidth(self.menus.sizeHint().width())  # the pill gives way, not the menus
+        super().resizeEvent(event)
 
 
 def _short(name: str) -> str:

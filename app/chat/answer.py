@@ -107,7 +107,7 @@ class Footer(QWidget):
         self.label = Label("", "faint", self)
         self.label.setFont(font("small", tabular=True))
         self.copy = QPushButton(self.tr("Copy"), self)
-        self.copy.setProperty("kind", "quiet")
+        self.copy.setProperty("kind", "flush")
         self.copy.setAccessibleName(self.tr("Copy answer"))
         self.copy.setCursor(Qt.CursorShape.PointingHandCursor)
         self.copy.hide()
@@ -115,7 +115,7 @@ class Footer(QWidget):
     def fit(self, width: int) -> int:
         self.copy.adjustSize()
         button = self.copy.size() if not self.copy.isHidden() else self.copy.size() * 0
-        gap = space(2) if button.width() else 0
+        gap = space(4) if button.width() else 0
         inner = max(60, width - button.width() - gap)
         wanted = self.label.fontMetrics().horizontalAdvance(self.label.text()) + 2
         inner = min(inner, wanted) if self.label.text() else 0
@@ -272,4 +272,5 @@ def figures(widget: QWidget, reason: FinishReason | None, timings: Timings | Non
     }
     if reason in ends:
         facts.append(ends[reason])
-    return "     ".join(facts)
+    # a fact stays on one line, a line may end between two
+    return "     ".join(fact.replace(" ", "\u00a0") for fact in facts)

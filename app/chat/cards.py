@@ -9,7 +9,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QTextBlockFormat, QTextCursor
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
-from app.chat.prose import LINE, TextView
+from app.chat.prose import LEADING, TextView
 from app.theme import RADIUS, Theme, font, space
 
 BUBBLE_SHARE = 0.8  # of the column's width, at most
@@ -28,7 +28,7 @@ class UserBubble(QWidget):
         self._text.setAccessibleName(self.tr("You said"))
         self._text.setPlainText(text)
         block = QTextBlockFormat()
-        block.setLineHeight(LINE, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
         cursor = QTextCursor(self._text.document())
         cursor.select(QTextCursor.SelectionType.Document)
         cursor.mergeBlockFormat(block)

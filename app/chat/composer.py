@@ -23,6 +23,8 @@ from app.theme import Theme, font, space
 from engine.messages import Sampling
 
 MAX_LINES = 8
+BAR_WIDTH = 120  # px, of the context meter
+NEARLY_FULL = 0.9
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)  # tokens an answer may have
 
 
@@ -55,20 +57,27 @@ class Input(QPlainTextEdit):
         self.document().setDocumentMargin(0)
         self._composing = False
         self._lines = 0
+        self._most = MAX_LINES
         self.textChanged.connect(self._measure)
         self._measure()
 
+    def set_room(self, height: int) -> None:
+        """Grow up to this height, px, and to MAX_LINES at most."""
+        most = max(2, min(MAX_LINES, int(height / QFontMetricsF(self.font()).lineSpacing())))
+        if most != self._most:
+            self._most, self._lines = most, 0
+            self._measure()
+
     @Slot()
     def _measure(self) -> None:
-        line = math.ceil(QFontMetricsF(self.font()).lineSpacing())
         lines = max(1, round(self.document().size().height()))
         if lines != self._lines:
             self._lines = lines
+            scrolls = lines > self._most
             policy = Qt.ScrollBarPolicy
-            self.setVerticalScrollBarPolicy(
-                policy.ScrollBarAsNeeded if lines > MAX_LINES else policy.ScrollBarAlwaysOff
-            )
-            self.setFixedHeight(min(lines, MAX_LINES) * line + 4)
+            self.setVerticalScrollBarPolicy(policy.ScrollBarAsNeeded if scrolls else policy.ScrollBarAlwaysOff)
+            line = math.ceil(QFontMetricsF(self.font()).lineSpacing())
+            self.setFixedHeight(min(lines, self._most) * line + 4)
             self.height_changed.emit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -98,6 +107,7 @@ class ContextMeter(QWidget):
         super().__init__(parent)
         self.theme = theme
         self._used, self._total = 0, 0
+        self._compact = False
         self.setFont(font("small", tabular=True))
         self.setMinimumHeight(20)
         theme.changed.connect(self.update)
@@ -113,13 +123,24 @@ class ContextMeter(QWidget):
         self.updateGeometry()
         self.update()
 
+    def set_compact(self, compact: bool) -> None:
+        """Only the figures, where there is no room for more."""
+        if self._compact != compact:
+            self._compact = compact
+            self.updateGeometry()
+            self.update()
+
     def _words(self) -> str:
         return self.tr("%1 of %2").replace("%1", f"{self._used:,}").replace("%2", f"{self._total:,}")
 
     def sizeHint(self) -> QSize:
         metrics = self.fontMetrics()
-        wide = metrics.horizontalAdvance(self.tr("context")) + 120 + metrics.horizontalAdvance(self._words())
-        return QSize(wide + space(6), 20)
+        words = metrics.horizontalAdvance(self._words()) + 2
+        label = metrics.horizontalAdvance(self.tr("context")) + space(6) + BAR_WIDTH
+        return QSize(words if self._compact else words + label, 20)
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self.theme.colors
@@ -127,24 +148,22 @@ class ContextMeter(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setFont(self.font())
         painter.setPen(QColor(colors.text_faint))
-        middle = self.height() / 2
         words, label = self._words(), self.tr("context")
-        metrics = self.fontMetrics()
-        x = 0.0
+        share = min(1.0, self._used / self._total) if self._total else 0.0
         row = QRectF(0, 0, self.width(), self.height())
         aligned = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
-        painter.drawText(row, aligned, label)
-        x += metrics.horizontalAdvance(label) + space(3)
-        bar = QRectF(x, middle - 2, 120, 4)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(colors.border))
-        painter.drawRoundedRect(bar, 2, 2)
-        share = min(1.0, self._used / self._total) if self._total else 0.0
-        painter.setBrush(QColor(colors.warn if share > 0.9 else colors.accent))
-        if share > 0:
-            painter.drawRoundedRect(QRectF(bar.left(), bar.top(), max(4.0, bar.width() * share), 4), 2, 2)
-        painter.setPen(QColor(colors.warn if share > 0.9 else colors.text_faint))
-        row.setLeft(bar.right() + space(3))
+        if not self._compact:
+            painter.drawText(row, aligned, label)
+            left = self.fontMetrics().horizontalAdvance(label) + space(3)
+            bar = QRectF(left, self.height() / 2 - 2, BAR_WIDTH, 4)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(colors.border))
+            painter.drawRoundedRect(bar, 2, 2)
+            painter.setBrush(QColor(colors.warn if share > NEARLY_FULL else colors.accent))
+            if share > 0:
+                painter.drawRoundedRect(QRectF(bar.left(), bar.top(), max(4.0, bar.width() * share), 4), 2, 2)
+            row.setLeft(bar.right() + space(3))
+        painter.setPen(QColor(colors.warn if share > NEARLY_FULL else colors.text_faint))
         painter.drawText(row, aligned, words)
         painter.end()
 
@@ -216,7 +235,12 @@ class Composer(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.meter.set_compact(self.width() < 480)
         self._update()
+
+    def set_room(self, height: int) -> None:
+        """The text may take about this much height, px, before it scrolls."""
+        self.input.set_room(height)
 
     @Slot()
     def _act(self) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal, Slot
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from app.model_state import DEMO, ModelState
 from app.theme import Theme, font, space
 from engine.messages import ModelLoaded
+
+PROMPT_WIDTH = 420  # px
+ROOM_FOR_PROMPTS = 340  # px of height
 
 
 class EmptyState(QWidget):
@@ -38,8 +42,8 @@ class EmptyState(QWidget):
         self.cancel.clicked.connect(self.cancelled)
         self.prompts = [
             self._prompt(self.tr("What is the capital of France?")),
-            self._prompt(self.tr("Explain in three sentences why the sky is blue.")),
-            self._prompt(self.tr("Write a short note to thank a friend for dinner.")),
+            self._prompt(self.tr("Explain simply why the sky is blue.")),
+            self._prompt(self.tr("Write a note to thank a friend for dinner.")),
         ]
         self.hint = _label("faint")
         buttons = QHBoxLayout()
@@ -59,7 +63,11 @@ class EmptyState(QWidget):
         layout.addSpacing(space(2))
         layout.addLayout(buttons)
         for prompt in self.prompts:
-            layout.addWidget(prompt, 0, Qt.AlignmentFlag.AlignHCenter)
+            row = QHBoxLayout()  # as wide as it may be, and in the middle
+            row.addStretch(1)
+            row.addWidget(prompt, 1000)
+            row.addStretch(1)
+            layout.addLayout(row)
         layout.addSpacing(space(2))
         layout.addWidget(self.hint)
         layout.addStretch(4)
@@ -69,7 +77,8 @@ class EmptyState(QWidget):
     def _prompt(self, text: str) -> QPushButton:
         button = QPushButton(text)
         button.setProperty("kind", "wide")
-        button.setFixedWidth(420)
+        button.setMaximumWidth(PROMPT_WIDTH)
+        button.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         button.setCursor(Qt.CursorShape.PointingHandCursor)
         button.clicked.connect(lambda: self.prompt_chosen.emit(text))
         return button
@@ -105,7 +114,12 @@ class EmptyState(QWidget):
         self.demo.setVisible(self.choose.isVisibleTo(self) and state.wanted_source != DEMO)
         self.hint.setVisible(model is not None)
         for prompt in self.prompts:
-            prompt.setVisible(model is not None)
+            prompt.setVisible(model is not None and self.height() >= ROOM_FOR_PROMPTS)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if (event.oldSize().height() >= ROOM_FOR_PROMPTS) != (self.height() >= ROOM_FOR_PROMPTS):
+            self.refresh()
 
     def _show(self, title: str, text: str, detail: str = "") -> None:
         self.title.setText(title)

@@ -36,7 +36,7 @@ RULE = int(QTextFormat.Property.UserProperty) + 2  # block property: a horizonta
 NOTHING = "\u200b"  # a character that is not seen
 INDENT = 24  # px per list depth
 QUOTE_INDENT = 16  # px per quote
-LINE = 128  # per cent of the font's own line height
+LEADING = 5  # px between the lines of a paragraph
 HEADINGS = {1: 20, 2: 18, 3: 16}  # px; deeper ones have the size of text
 
 
@@ -195,7 +195,7 @@ class ProseView(TextView):
     def _append(self, cursor: QTextCursor, leaf: Paragraph | Rule) -> None:
         first = not self._leaves
         block = QTextBlockFormat()
-        block.setLineHeight(LINE, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
         block.setTopMargin(0 if first else gap_above(leaf))
         block.setLeftMargin(leaf.quote * QUOTE_INDENT)
         marker = ""

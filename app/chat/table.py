@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QWidget
 
 from app.chat.markdown import Table
-from app.chat.prose import INDENT, LINE, TextView, insert_spans
+from app.chat.prose import INDENT, LEADING, TextView, insert_spans
 from app.theme import Theme, font
 
 _ALIGNMENTS = {"right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
@@ -53,7 +53,7 @@ class TableView(TextView):
             base.setFont(font("body", size=13, weight=QFont.Weight.DemiBold if row == 0 else None))
             for column, spans in enumerate(cells):
                 block = QTextBlockFormat()
-                block.setLineHeight(LINE, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+                block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
                 side = table.align[column] if column < len(table.align) else ""
                 block.setAlignment(_ALIGNMENTS.get(side, Qt.AlignmentFlag.AlignLeft))
                 cell = grid.cellAt(row, column)

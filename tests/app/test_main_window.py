@@ -344,3 +344,15 @@ def test_composer_is_as_wide_as_the_text_at_every_size(bench: Bench, qtbot, size
             and abs(view.width() - window.composer.width()) <= 1
         )
     )
+
+
+def test_narrow_window_folds_its_columns_and_a_wide_one_has_them_back(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    window.resize(800, 600)
+    assert window.sidebar.isVisible() and not window.panels.isVisible()
+    window.resize(540, 420)
+    assert not window.sidebar.isVisible()
+    assert window.composer.action.mapTo(window, QPoint(0, 0)).x() + window.composer.action.width() <= 540
+    window.resize(1280, 800)
+    assert window.sidebar.isVisible() and window.panels.isVisible()
+    assert (bench.settings.sidebar_open, bench.settings.panels_open) == (True, True)

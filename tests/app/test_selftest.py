@@ -1,0 +1,67 @@
+"""``python -m app --self-test`` with a tiny model: every step holds, and the pictures show something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QImage
+
+from app.__main__ import arguments, main
+from app.gaps import GapMeter
+
+
+@pytest.mark.timeout(600)
+def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_chat_model: Path) -> None:
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "--self-test", str(out), "--model", str(tiny_chat_model)],
+        capture_output=True,
+        text=True,
+        timeout=580,
+        env={**os.environ, "GREENROOM_DATA": str(tmp_path / "data")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((out / "report.json").read_text("utf-8"))
+    assert report["ok"] is True
+    assert all(step["ok"] for step in report["steps"])
+    assert {"starting", "loading", "decoding", "stopping", "quitting"} <= set(report["longest_gap_ms"])
+    assert report["expert_hook_calls"] > 0
+    for name in ("03-empty", "05-answered", "06-stopped", "07-markdown", "08-picker", "11-refused"):
+        for mode in ("light", "dark"):
+            picture = QImage(str(out / f"{name}-{mode}.png"))
+            seen = {picture.pixel(x, y) for x in range(0, picture.width(), 7) for y in range(0, picture.height(), 7)}
+            assert len(seen) > 10, f"{name}-{mode}"
+    assert (out / "200%" / "07-markdown-dark.png").exists()
+    assert not (tmp_path / "data" / "conversations").exists()  # the user's own data are left alone
+
+
+def test_version_needs_no_window(capsys) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("greenroom ")
+
+
+def test_arguments() -> None:
+    options = arguments(["--model", "demo", "--data", "x", "--self-test", "y"])
+    assert (options.model, options.data, options.self_test) == ("demo", "x", "y")
+
+
+def test_gap_meter_counts_by_phase_and_not_while_paused(qapp, qtbot) -> None:
+    import time
+
+    meter = GapMeter("one")
+    qtbot.waitUntil(lambda: "one" in meter.longest_ms)
+    meter.phase = "two"
+    qtbot.waitUntil(lambda: "two" in meter.longest_ms)
+    with meter.paused():
+        time.sleep(0.2)
+    qtbot.wait(20)
+    assert meter.longest_ms["two"] < 150
+    time.sleep(0.2)
+    qtbot.waitUntil(lambda: meter.longest_ms["two"] >= 200)
+    meter.stop()
