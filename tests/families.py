@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 EXPERTS = 8
@@ -56,6 +63,21 @@ _COMMON: dict[str, Any] = {
     "bos_token_id": None,
     "eos_token_id": 2,
     "pad_token_id": None,
+}
+
+_VISION: dict[str, Any] = {
+    "depth": 1,
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "out_hidden_size": 32,
+    "num_position_embeddings": 16,
+    "position_embedding_size": 16,
+    "patch_size": 4,
 }
 
 # What is particular: grouped routers, dense first layers, sliding windows, tied embeddings, mixed layer kinds.
@@ -241,6 +263,18 @@ def make_tiny(
         split_over_files(folder, shards)
     if tokenizer:
         tiny_tokenizer(folder)
+    return folder
+
+
+def make_tiny_with_vision(family: str, folder: Path) -> Path:
+    """Like ``make_tiny``, for a family whose config holds a text config (``family``_text) and a vision config."""
+    config_class = CONFIG_MAPPING[family]
+    vision_class = config_class.sub_configs["vision_config"]
+    vision = {name: value for name, value in _VISION.items() if name in vision_class.__dataclass_fields__}
+    text = tiny_config(f"{family}_text", pad_token_id=0).to_dict()
+    model = AutoModelForImageTextToText.from_config(config_class(text_config=text, vision_config=vision))
+    randomise(model)
+    model.save_pretrained(folder)
     return folder
 
 

@@ -97,6 +97,9 @@ def _in_short(error: Exception) -> str:
 def make_skeleton(config: PretrainedConfig) -> Skeleton:
     """Prepare the model class of ``config``. Raises ModelError for a dense model or one without a causal LM class."""
     parent = _causal_class(config)
+    text_config = config.get_text_config()
+    if parent.config_class is type(text_config):  # a model that sees as well: its language half answers alone
+        config = text_config
     skeleton = Skeleton(parent, config)
 
     def __init__(self: PreTrainedModel, *args: Any, **kwargs: Any) -> None:

@@ -4,7 +4,7 @@ One loader, no per-model code. What else the registry has in transformers 5.24, 
 
 * aria, ernie4_5_vl_moe, glm4v_moe, glm5_next, hy_v4_vl, inkling*, minimax_m3_vl, mistral4, mistral_large4, muse_spark,
   openai_privacy_filter, qwen3_vl_moe, qwen3_omni_moe, deepseek_ocr2: no causal-LM class (they see, hear, or label);
-  refused by name. The language halves of aria, gemma4, qwen3_5_moe and qwen4_exp have one and are below as ``*_text``.
+  refused by name. The language halves of some have one and are below as ``*_text``.
 * dots3_note: its sliding layers have sizes that the config does not let one shrink; nothing known against it.
 * dbrx, doge, jetmoe, llama4, longcat_flash: not on the registry; refused by name (test_folder_faults.py).
 """
@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.loading import LoadedModel, load
 from engine.messages import LoadModel
-from tests.families import EXPERTS, FAMILIES, MORE_FAMILIES, make_tiny
+from tests.families import EXPERTS, FAMILIES, MORE_FAMILIES, make_tiny, make_tiny_with_vision
 
 PROMPT = torch.randint(3, 128, (1, 20), generator=torch.Generator().manual_seed(1))
 STEPS = 6
@@ -100,6 +100,12 @@ def test_tied_embeddings(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("renormalised", [True, False])
 def test_top_k_with_and_without_renormalisation(renormalised: bool, tmp_path: Path) -> None:
     check_equal(make_tiny("qwen3_moe", tmp_path, changes={"norm_topk_prob": renormalised}))
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_moe", "gemma4", "qwen4_exp"])
+def test_a_model_that_sees_as_well_answers_with_its_language_half(family: str, tmp_path: Path) -> None:
+    """The hub's Qwen3.5 and Gemma 4: the text config inside another one, vision weights in the same files."""
+    check_equal(make_tiny_with_vision(family, tmp_path))
 
 
 def test_every_expert_chosen_by_every_token(tmp_path: Path) -> None:
