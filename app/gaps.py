@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
@@ -12,14 +12,20 @@ TICK_MS = 5
 
 
 class GapMeter(QObject):
-    """Ticks on the GUI thread. A gap counts for the phase in which it began."""
+    """Ticks on the GUI thread. A gap counts for the phase in which it began.
 
-    def __init__(self, phase: str, parent: QObject | None = None) -> None:
+    clock: seconds; ``time.thread_time`` instead leaves out what other programs on the machine took.
+    """
+
+    def __init__(
+        self, phase: str, clock: Callable[[], float] = time.perf_counter, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
+        self._clock = clock
         self.longest_ms: dict[str, float] = {}
         self._phase = phase
         self._began_in = phase
-        self._last = time.perf_counter()
+        self._last = self._clock()
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.setInterval(TICK_MS)
@@ -36,7 +42,7 @@ class GapMeter(QObject):
 
     @Slot()
     def _tick(self) -> None:
-        now = time.perf_counter()
+        now = self._clock()
         gap = 1000 * (now - self._last)
         self.longest_ms[self._began_in] = max(gap, self.longest_ms.get(self._began_in, 0.0))
         self._last, self._began_in = now, self._phase
@@ -48,7 +54,7 @@ class GapMeter(QObject):
         try:
             yield
         finally:
-            self._last, self._began_in = time.perf_counter(), self._phase
+            self._last, self._began_in = self._clock(), self._phase
             self._timer.start()
 
     def stop(self) -> None:

@@ -257,7 +257,7 @@ def test_figures_stand_below_the_answer(transcript: Transcript) -> None:
     answer = transcript.add_answer()
     answer.feed("Hello")
     answer.finish(finished("Hello", "stopped"))
-    words = answer.footer.label.text()
+    words = answer.footer.label.text().replace("\u00a0", " ")
     for part in ("168 tokens", "14.2 tok/s", "first token 1.9 s", "hits 83%", "stopped"):
         assert part in words
 
@@ -317,7 +317,7 @@ def test_64_kb_stream_without_holding_the_window_up(transcript: Transcript, qtbo
         "one paragraph": "word another longer " * 3300,
     }[kind][: 64 * 1024] + "\n\nthe very end"
     answer = transcript.add_answer()
-    meter = GapMeter("decoding")
+    meter = GapMeter("decoding", clock=time.thread_time)  # not the time that other tests take meanwhile
     chunk, sent = 400, 0
     while sent < len(text):
         answer.feed(text[sent : sent + chunk])
@@ -326,7 +326,7 @@ def test_64_kb_stream_without_holding_the_window_up(transcript: Transcript, qtbo
     answer.finish(finished(text))
     qtbot.waitUntil(lambda: answer.body.settled, timeout=60_000)
     meter.stop()
-    assert meter.longest_ms["decoding"] <= 300  # shared test machines are slow; the self-test holds the real limit
+    assert meter.longest_ms["decoding"] <= 150, meter.longest_ms
     assert widget_text(answer.body.widgets()[-1]).endswith("the very end")
 
 

@@ -48,7 +48,7 @@ def test_question_is_on_disk_before_it_is_sent_and_the_answer_is_shown(bench: Be
     bench.engine.answer("Good *day*.")
     qtbot.waitUntil(lambda: not window.chat.busy)
     assert answers(window)[0].text == "Good *day*."
-    assert "3 tokens" in answers(window)[0].footer.label.text()
+    assert "3\u00a0tokens" in answers(window)[0].footer.label.text()
     assert window.composer.action.text() == "Send"
 
 
