@@ -1,0 +1,1 @@
+"""Who will be called next: past requests, learnt maps, and how often each was right. Numbers only, no tensors."""

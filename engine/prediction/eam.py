@@ -1,0 +1,129 @@
+"""Prediction by resemblance: which past requests' activation matrices look like this pass so far?
+
+MoE-Infinity (arXiv 2401.14361, sections 4 and 5). Expert numbers mean nothing across layers; what carries over is which
+requests used the same experts in the layers already seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.prediction.collection import DEFAULT_CAPACITY, Collection, Match
+from engine.prediction.matrices import RequestMatrices
+from engine.prediction.predictors import Silent
+from engine.prediction.shape import PHASES, Phase, Shape, State
+
+MATCHES = 8
+PRIOR_TOKENS = 4.0  # what the collection's mean weighs against the request's own tokens, while no layer has routed
+
+
+class Eam(Silent):
+    """The collection, prefill and decode apart, and the match that runs with every pass.
+
+    ``matching=False`` only records requests: another predictor speaks, the collection still grows.
+    """
+
+    name = "eam"
+
+    def __init__(
+        self, shape: Shape, capacity: int = DEFAULT_CAPACITY, matches: int = MATCHES, matching: bool = True
+    ) -> None:
+        super().__init__(shape)
+        self.collections: dict[Phase, Collection] = {
+            phase: Collection(shape.layers, shape.experts, capacity) for phase in PHASES
+        }
+        self.matrices = RequestMatrices(shape)
+        self.matches = matches
+        self._matching = matching
+        self._match = {phase: Match(self.collections[phase]) for phase in PHASES} if matching else {}
+        self._means: dict[Phase, np.ndarray] = {}
+        self._found: tuple[np.ndarray, np.ndarray] | None = None
+
+    def begin_request(self) -> None:
+        self.matrices.begin_request()
+
+    def end_request(self) -> None:
+        for phase in PHASES:
+            if self.matrices.tokens[phase]:
+                self.collections[phase].add(self.matrices.request[phase])
+        self._means.clear()
+        self.matrices.begin_request()
+
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        self.matrices.begin_pass(phase, tokens)
+        self._found = None
+        if self._matching:
+            self._match[phase].begin()
+
+    def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
+        self.matrices.routed(layer, list(ids), counts)
+        if not self._matching:
+            return
+        self._found = None
+        match = self._match[self.matrices.phase]
+        if counts is None:
+            match.seen(layer, ids)
+        else:
+            match.seen_counts(layer, ids, counts)
+
+    def end_pass(self) -> None:
+        self.matrices.end_pass()
+
+    def predict(self, layer: int, distance: int) -> np.ndarray | None:
+        if not self._matching:
+            return None
+        phase = self.matrices.phase
+        match, collection = self._match[phase], self.collections[phase]
+        target = layer + distance
+        if layer >= 0 and target < self.shape.layers and match.layer >= 0 and len(collection) and not match.stale:
+            if self._found is None:
+                self._found = match.best(self.matches)
+            share = collection.shares(*self._found, target, target + 1)[0]
+            if share.any():
+                return self._per_token(share)
+        return self._stand_in(target % self.shape.layers)
+
+    def _stand_in(self, target: int) -> np.ndarray | None:
+        """The request's own row, leaning on the collection's mean while it has few tokens."""
+        phase = self.matrices.phase
+        own = self.matrices.request[phase][target]
+        if phase == "decode" and not own.any():
+            own = self.matrices.request["prefill"][target]
+        mean = self.mean(phase)[target]
+        row = own + mean * (PRIOR_TOKENS * self.shape.top_k)
+        total = row.sum()
+        return self._per_token(row / total) if total else None
+
+    def _per_token(self, share: np.ndarray) -> np.ndarray:
+        """Shares of a layer's choices as chances per token."""
+        return np.minimum(share * self.shape.top_k, 1.0).astype(np.float32, copy=False)
+
+    def mean(self, phase: Phase) -> np.ndarray:
+        """The collection's mean share, float32 ``[layers, experts]``; what a cache can be warmed with."""
+        if phase not in self._means:
+            self._means[phase] = self.collections[phase].mean()
+        return self._means[phase]
+
+    def state(self) -> State:
+        return {f"{self.name}/{phase}": self.collections[phase].counts.copy() for phase in PHASES}
+
+    def restore(self, state: State) -> None:
+        for phase in PHASES:
+            saved = state.get(f"{self.name}/{phase}")
+            if saved is not None:
+                self.collections[phase].restore(saved)
+        self._means.clear()
+
+
+def likely_first(shape: Shape, state: State) -> np.ndarray:
+    """Whom to fetch before the first word: keys ``layer * experts + expert`` of a saved collection, most used in decode
+    first. Experts never used are left out; empty without a history."""
+    eam = Eam(shape, capacity=10_000, matching=False)
+    eam.restore(state)
+    share = eam.mean("decode")
+    if not share.any():
+        share = eam.mean("prefill")
+    order = np.argsort(-share, axis=None, kind="stable")
+    return order[share.reshape(-1)[order] > 0]

@@ -1,0 +1,138 @@
+"""Learning beside the conversation: the engine thread drops rows, an idle thread folds and solves them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.prediction.gate import Scored
+from engine.prediction.ridge import Ridge
+from engine.prediction.shape import Shape
+
+BUDGET = 128 << 20  # bytes of normal equations and weights of one predictor
+WIDE = 1024  # features up to here are used as they are
+NARROWED = 256  # of a wider vector, this many directions
+BATCH = 64  # tokens folded at a time
+ROWS_BYTES = 64 << 20  # of tokens that wait to be folded
+FIRST_SOLVE = 64  # rows; then whenever there are a quarter more, so that a solve is paid by ever more tokens
+PLENTY = 20_000  # rows, after which one token in four is enough
+
+
+class Rows:
+    """Training rows on their way from the engine thread to the learner: one block fills while the other is folded.
+
+    A row that comes while both are full is dropped and counted; memory stays bounded and nobody waits.
+    """
+
+    def __init__(self, rows: int, width: int, outputs: int) -> None:
+        self._blocks = [(np.zeros((rows, width), np.float32), np.zeros((rows, outputs), np.float32)) for _ in range(2)]
+        self._lock = threading.Lock()
+        self._filling, self._filled, self._waiting = 0, 0, 0
+        self.size = rows
+        self.dropped = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for block in self._blocks for part in block)
+
+    def put(self, x: np.ndarray, y: np.ndarray) -> bool:
+        with self._lock:
+            if self._filled == self.size:
+                if self._waiting:
+                    self.dropped += 1
+                    return False
+                self._swap()
+            xs, ys = self._blocks[self._filling]
+            xs[self._filled], ys[self._filled] = x, y
+            self._filled += 1
+            return True
+
+    def take(self, at_least: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """The waiting block, or the filling one when it has that many rows. ``done`` gives it back."""
+        with self._lock:
+            if not self._waiting:
+                if self._filled < max(1, at_least):
+                    return None
+                self._swap()
+            xs, ys = self._blocks[1 - self._filling]
+            return xs[: self._waiting], ys[: self._waiting]
+
+    def done(self) -> None:
+        with self._lock:
+            self._waiting = 0
+
+    def _swap(self) -> None:
+        self._waiting, self._filled = self._filled, 0
+        self._filling = 1 - self._filling
+
+
+class Learner(Scored):
+    """Observed rows, worked off in small steps by whoever has time."""
+
+    def __init__(self, shape: Shape, distances: int, width: int, outputs: int, first_rows: int = BATCH) -> None:
+        super().__init__(shape, distances)
+        affordable = max(8, ROWS_BYTES // (8 * (width + outputs)))
+        self._rows = Rows(min(max(BATCH, first_rows), affordable), width, outputs)
+        self._seen = 0
+        self._steps: Iterator[bool] = self._learning()
+
+    @property
+    def dropped(self) -> int:
+        """Tokens nobody had time to learn from."""
+        return self._rows.dropped
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory for tokens on their way to the learner."""
+        return self._rows.nbytes
+
+    @property
+    def learnt(self) -> int:
+        """Tokens learnt from."""
+        raise NotImplementedError
+
+    def learn(self, seconds: float) -> bool:
+        ends = time.perf_counter() + seconds
+        while next(self._steps):
+            if time.perf_counter() >= ends:
+                return True
+        return False
+
+    def _observe(self, x: np.ndarray, y: np.ndarray) -> None:
+        self._seen += 1
+        if self.learnt < PLENTY or self._seen % 4 == 0:
+            self._rows.put(x, y)
+
+    def _learning(self) -> Iterator[bool]:
+        """True after each small piece of work, False when there is none."""
+        solve_at = FIRST_SOLVE
+        while True:
+            block = self._rows.take(min(BATCH, self._rows.size) if self.learnt else self._rows.size)
+            if block is None:
+                yield False
+                continue
+            for _ in self._fold(*block):
+                yield True
+            self._rows.done()
+            if self.learnt >= solve_at:
+                for _ in self._solve():
+                    yield True
+                solve_at = max(self.learnt + FIRST_SOLVE, self.learnt * 5 // 4)
+            yield True
+
+    def _fold(self, x: np.ndarray, y: np.ndarray) -> Iterator[None]:
+        raise NotImplementedError
+
+    def _solve(self) -> Iterator[None]:
+        raise NotImplementedError
+
+
+def affordable_rank(width: int, outputs: int, maps: int, rank: int | None, budget: int) -> int:
+    """Features to keep of ``width``: as many as the budget's bytes allow, of a wide vector a few hundred."""
+    chosen = rank or (width if width <= WIDE else NARROWED)
+    while chosen > 16 and maps * Ridge.bytes_needed(chosen, outputs) > budget:
+        chosen = chosen * 7 // 8
+    return min(chosen, width)

@@ -1,0 +1,137 @@
+"""Ridge regression that learns as it goes, and the low-rank bases that keep it affordable for wide models.
+
+Rows are folded into the normal equations and forgotten: with features x (a constant 1 appended) and targets y,
+
+    G = sum x x^T,  B = sum x y^T,  W = (G + s diag(G) + tiny I)^-1 B
+
+(Hoerl & Kennard 1970; scaling the ridge by G's diagonal makes it blind to the units of the features).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from engine.prediction.predictors import checked
+from engine.prediction.shape import State
+
+STRENGTH = 1e-3  # s above; per feature, relative to its own energy
+
+
+class Ridge:
+    """A linear map ``[inputs] -> [outputs]`` with a constant. ``fold`` and ``solve`` are for an idle thread.
+
+    ``weights`` is replaced as a whole, never written to, so that ``predict`` may run meanwhile; None until solved.
+    """
+
+    def __init__(self, inputs: int, outputs: int, strength: float = STRENGTH) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.rows = 0
+        self.weights: np.ndarray | None = None  # float32 [inputs + 1, outputs]
+        self._strength = strength
+        self._gram = np.zeros((inputs + 1, inputs + 1), np.float32)
+        self._cross = np.zeros((inputs + 1, outputs), np.float32)
+
+    @staticmethod
+    def bytes_needed(inputs: int, outputs: int) -> int:
+        return 4 * (inputs + 1) * (inputs + 1 + 2 * outputs)
+
+    def fold(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Add rows ``x [n, inputs]``, ``y [n, outputs]``. Rows that are not finite are left out."""
+        whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
+        if not whole.all():
+            x, y = x[whole], y[whole]
+        features = np.ones((len(x), self.inputs + 1), np.float32)
+        features[:, :-1] = x
+        self._gram += features.T @ features
+        self._cross += features.T @ y
+        self.rows += len(x)
+
+    def solve(self) -> None:
+        """Fit the weights to all rows so far."""
+        if not self.rows:
+            return
+        gram = self._gram.astype(np.float64)
+        diagonal = np.diagonal(gram).copy()
+        gram[np.diag_indices_from(gram)] += self._strength * diagonal + 1e-6 * diagonal.mean() + 1e-12
+        with suppress(np.linalg.LinAlgError):  # the old weights stay; more rows will cure it
+            self.weights = np.linalg.solve(gram, self._cross.astype(np.float64)).astype(np.float32)
+
+    def predict(self, x: np.ndarray) -> np.ndarray | None:
+        """``[outputs]`` for ``x [inputs]``; None before the first solve."""
+        weights = self.weights
+        if weights is None:
+            return None
+        return x.astype(np.float32, copy=False) @ weights[:-1] + weights[-1]
+
+    def state(self, name: str) -> State:
+        """The upper triangle of G, B, and the number of rows."""
+        return {
+            f"{name}/gram": self._gram[np.triu_indices(self.inputs + 1)],
+            f"{name}/cross": self._cross.copy(),
+            f"{name}/rows": np.array(self.rows),
+        }
+
+    def restore(self, name: str, state: State) -> bool:
+        """Take back what ``state`` gave, solved; False when there is nothing. ValueError when it does not fit."""
+        if f"{name}/rows" not in state:
+            return False
+        size = self.inputs + 1
+        upper = np.triu_indices(size)
+        gram = np.zeros_like(self._gram)
+        gram[upper] = checked(state[f"{name}/gram"], (len(upper[0]),))
+        gram.T[upper] = gram[upper]
+        self._cross[:] = checked(state[f"{name}/cross"], self._cross.shape)
+        self._gram = gram
+        self.rows = int(checked(state[f"{name}/rows"], ()))
+        self.solve()
+        return True
+
+
+class Basis:
+    """The directions in which rows vary most: ``[width] -> [rank]``. Where rank >= width, nothing is done.
+
+    Found once, from the first rows, by a randomised range finder with one power step (Halko, Martinsson & Tropp 2011,
+    algorithm 4.4), so its cost is linear in the width.
+    """
+
+    def __init__(self, width: int, rank: int) -> None:
+        self.width = width
+        self.rank = min(rank, width)
+        self._axes: np.ndarray | None = None  # float32 [width, rank], orthonormal columns
+
+    @property
+    def found(self) -> bool:
+        return self.rank == self.width or self._axes is not None
+
+    @property
+    def rows_needed(self) -> int:
+        return 0 if self.rank == self.width else self.rank + 32
+
+    def find(self, rows: np.ndarray) -> None:
+        """``rows [n, width]``; ``rows_needed`` of them or more."""
+        if self.found:
+            return
+        rows = rows[np.isfinite(rows).all(axis=1)].astype(np.float32)
+        trial = np.random.default_rng(0).standard_normal((len(rows), self.rank)).astype(np.float32)
+        axes = np.linalg.qr(rows.T @ trial)[0]
+        axes = np.linalg.qr(rows.T @ (rows @ axes))[0]
+        if axes.shape[1] < self.rank:  # fewer rows than directions wanted
+            axes = np.pad(axes, ((0, 0), (0, self.rank - axes.shape[1])))
+        self._axes = np.ascontiguousarray(axes, np.float32)
+
+    def apply(self, rows: np.ndarray) -> np.ndarray:
+        """``[..., width] -> [..., rank]``."""
+        return rows if self._axes is None else rows @ self._axes
+
+    def state(self, name: str) -> State:
+        return {} if self._axes is None else {f"{name}/axes": self._axes}
+
+    def restore(self, name: str, state: State) -> bool:
+        if self.rank == self.width:
+            return True
+        if f"{name}/axes" not in state:
+            return False
+        self._axes = checked(state[f"{name}/axes"], (self.width, self.rank)).astype(np.float32)
+        return True
