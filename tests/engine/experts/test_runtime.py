@@ -6,11 +6,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from engine.errors import Cancelled, ModelError
+from engine.experts.device import make_device
+from engine.experts.layout import expert_layout
+from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore
 from engine.loading import LoadedModel, load
 from engine.messages import LoadModel
@@ -153,3 +157,42 @@ def test_closing_gives_the_arena_back(folder: Path) -> None:
     loaded.close()
     assert loaded.runtime.arena_bytes == 0
     loaded.close()  # once more is no fault
+
+
+# ----------------------------------------------------------------------------------------- layers that differ
+
+
+class NumberStore:
+    """An expert's bytes are all ``16 * layer + expert``."""
+
+    def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
+        blob.fill_(16 * layer + expert)
+        return blob.nbytes
+
+    def close(self) -> None:
+        pass
+
+
+def test_layers_of_two_layouts_keep_to_their_own_arenas() -> None:
+    """No family of transformers 5.24 mixes sizes, nothing forbids it: layer 1 has wider experts and half as many."""
+    narrow, wide = (
+        expert_layout({"down_proj": (4, 4)}, torch.uint8),
+        expert_layout({"down_proj": (64, 16)}, torch.uint8),
+    )
+    layouts, counts = [narrow, wide, narrow], [EXPERTS, EXPERTS // 2, EXPERTS]
+    runtime = ExpertRuntime(layouts, {narrow: 3, wide: 2}, EXPERTS, 2, "lru", NumberStore(), make_device("cpu"))
+    assert runtime.slots == 5
+    assert runtime.arena_bytes == 3 * narrow.nbytes + 2 * wide.nbytes
+    for _ in range(3):
+        for layer, count in enumerate(counts):
+            wanted = np.arange(count)
+            served: list[int] = []
+            for experts, views in runtime.serve(layer, wanted, np.ones(count, np.uint32)):
+                for expert, parameters in zip(experts, views, strict=True):
+                    assert parameters["down_proj"].shape == ((64, 16) if layer == 1 else (4, 4))
+                    assert (parameters["down_proj"] == 16 * layer + expert).all()
+                served += experts
+            assert sorted(served) == wanted.tolist()
+    assert runtime.resident_mask().sum(axis=1).tolist() == [0, 2, 3]
+    assert sorted(runtime.by_eviction_order() // EXPERTS) == [1, 1, 2, 2, 2]
+    runtime.close()
