@@ -3,7 +3,7 @@
 The collector runs on whatever thread happens to allocate. On the engine thread it could find a dead cycle with a Qt
 object in it and delete that there, which crashes. So automatic collection is off, and a timer does it in the window's
 thread. A full collection walks through everything the heavy libraries made (over 100 ms), so what lives when a model
-has been loaded is set aside once (``freeze``), and full collections wait until nothing is going on.
+has been loaded is set aside (``freeze``) until the next load begins, and full collections wait until nothing goes on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class GarbageCollector(QObject):
         super().__init__(parent)
         self._busy = busy
         self._last_full = time.monotonic()
+        self._full_next = False
         gc.disable()
         self._timer = QTimer(self)
         self._timer.setInterval(INTERVAL_MS)
@@ -34,12 +35,21 @@ class GarbageCollector(QObject):
 
     @Slot()
     def set_aside(self) -> None:
-        """Everything alive now is here to stay; collections need not look at it again."""
+        """Everything alive now is here to stay until ``take_back``; collections need not look at it."""
         gc.freeze()
 
     @Slot()
+    def take_back(self) -> None:
+        """What was set aside may be garbage soon: the next collection looks at all of it, busy or not."""
+        gc.unfreeze()
+        self._full_next = True
+
+    @Slot()
     def _collect(self) -> None:
-        if not self._busy() and time.monotonic() - self._last_full > FULL_SECONDS:
+        if self._full_next:
+            self._full_next = False
+            gc.collect()
+        elif not self._busy() and time.monotonic() - self._last_full > FULL_SECONDS:
             self._last_full = time.monotonic()
             gc.collect()
         elif gc.get_count()[0] > YOUNG:

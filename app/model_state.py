@@ -34,6 +34,7 @@ class ModelState(QObject):
     """``starting`` -> ``loading`` -> ``model`` or ``problem``; ``changed`` after every step."""
 
     changed = Signal()
+    load_began = Signal()  # the present model, if any, is about to go
     loaded = Signal(object)  # ModelLoaded
     refused = Signal(str)  # why there is no model
 
@@ -85,6 +86,7 @@ class ModelState(QObject):
         self.model, self.problem, self.stopping = None, "", False
         self.loading = Loading(self.tr("Loading %1").replace("%1", command.source))
         self._client.send(command)
+        self.load_began.emit()
         self.changed.emit()
 
     def cancel(self) -> None:

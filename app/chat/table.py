@@ -11,6 +11,7 @@ from PySide6.QtGui import (
     QTextCharFormat,
     QTextCursor,
     QTextFrameFormat,
+    QTextTable,
     QTextTableFormat,
 )
 from PySide6.QtWidgets import QWidget
@@ -28,15 +29,28 @@ class TableView(TextView):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, parent)
         self._table: Table | None = None
+        self._grid: QTextTable | None = None
 
     @property
     def leaf(self) -> Table | None:
         return self._table
 
     def show_table(self, table: Table) -> None:
-        if table != self._table:
-            self._table = table
+        """Show a table. One that has only grown keeps its rows; what is new is written below them."""
+        old, self._table = self._table, table
+        if old == table:
+            return
+        kept = len(old.rows) - 1 if old is not None else 0  # the last row may have been half of itself
+        if old is None or self._grid is None or table.align != old.align or table.rows[:kept] != old.rows[:kept]:
             self.restyle()
+            return
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        if len(table.rows) > len(old.rows):
+            self._grid.appendRows(len(table.rows) - len(old.rows))
+        for row in range(kept, len(table.rows)):
+            self._write_row(self._grid, row)
+        cursor.endEditBlock()
 
     def restyle(self) -> None:
         """Write the table in the theme's colours."""
@@ -47,26 +61,32 @@ class TableView(TextView):
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
         _flatten(cursor)  # Qt keeps a line before and after a table; neither shall be seen
-        grid = cursor.insertTable(len(table.rows), max(map(len, table.rows)), self._format(table))
-        for row, cells in enumerate(table.rows):
-            base = QTextCharFormat()
-            base.setFont(font("body", size=13, weight=QFont.Weight.DemiBold if row == 0 else None))
-            for column, spans in enumerate(cells):
-                block = QTextBlockFormat()
-                block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
-                side = table.align[column] if column < len(table.align) else ""
-                block.setAlignment(_ALIGNMENTS.get(side, Qt.AlignmentFlag.AlignLeft))
-                cell = grid.cellAt(row, column)
-                if row == 0:
-                    look = cell.format()
-                    look.setBackground(QColor(self.theme.colors.surface))
-                    cell.setFormat(look)
-                inside = cell.firstCursorPosition()
-                inside.setBlockFormat(block)
-                insert_spans(inside, spans, base, self.theme)
+        self._grid = cursor.insertTable(len(table.rows), max(map(len, table.rows)), self._format(table))
+        for row in range(len(table.rows)):
+            self._write_row(self._grid, row)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         _flatten(cursor)
         cursor.endEditBlock()
+
+    def _write_row(self, grid: QTextTable, row: int) -> None:
+        assert self._table is not None
+        base = QTextCharFormat()
+        base.setFont(font("body", size=13, weight=QFont.Weight.DemiBold if row == 0 else None))
+        for column, spans in enumerate(self._table.rows[row]):
+            block = QTextBlockFormat()
+            block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
+            side = self._table.align[column] if column < len(self._table.align) else ""
+            block.setAlignment(_ALIGNMENTS.get(side, Qt.AlignmentFlag.AlignLeft))
+            cell = grid.cellAt(row, column)
+            if row == 0:
+                look = cell.format()
+                look.setBackground(QColor(self.theme.colors.surface))
+                cell.setFormat(look)
+            inside = cell.firstCursorPosition()
+            inside.setPosition(cell.lastCursorPosition().position(), QTextCursor.MoveMode.KeepAnchor)
+            inside.removeSelectedText()
+            inside.setBlockFormat(block)
+            insert_spans(inside, spans, base, self.theme)
 
     def _format(self, table: Table) -> QTextTableFormat:
         result = QTextTableFormat()

@@ -1,0 +1,54 @@
+"""Cycles are collected, on the GUI thread only, and what was set aside can be garbage again."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from app import garbage
+from app.garbage import GarbageCollector
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+def collector(qapp, monkeypatch) -> Iterator[GarbageCollector]:
+    monkeypatch.setattr(garbage, "INTERVAL_MS", 10)
+    monkeypatch.setattr(garbage, "YOUNG", -1)
+    collector = GarbageCollector(busy=lambda: True)
+    yield collector
+    collector._timer.stop()
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_cycles_die_on_the_gui_thread(collector: GarbageCollector, qtbot) -> None:
+    threads: list[threading.Thread] = []
+
+    def make() -> None:
+        for _ in range(20_000):
+            weakref.finalize(Cycle(), lambda: threads.append(threading.current_thread()))
+
+    maker = threading.Thread(target=make)
+    maker.start()
+    maker.join()
+    qtbot.waitUntil(lambda: len(threads) == 20_000)
+    assert set(threads) == {threading.main_thread()}
+
+
+def test_what_was_set_aside_is_freed_once_it_is_taken_back(collector: GarbageCollector, qtbot) -> None:
+    cycle = Cycle()
+    gone = weakref.ref(cycle)
+    collector.set_aside()
+    del cycle
+    gc.collect()
+    assert gone() is not None
+    collector.take_back()
+    qtbot.waitUntil(lambda: gone() is None)
