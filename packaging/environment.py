@@ -7,6 +7,7 @@ installed; while it fits, a start touches no network and runs nothing but the wi
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch_choice
+from alone import alone
 from pip_runner import PipFailed, run_pip
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +56,9 @@ class Stamp:
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out one of start.py's commands; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a folder's name must not end the program on an old console
     command, rest = (arguments[0], list(arguments[1:])) if arguments else ("open", [])
     if command in ("-h", "--help", "help"):
         print((ROOT / "packaging" / "start.py").read_text(encoding="utf-8").split('"""')[1])
@@ -64,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
             return _run(python, "-m", "pytest", *rest, QT_QPA_PLATFORM="offscreen")
         if command == "setup" and rest in ([], ["dev"]):
             ready(ROOT, dev=bool(rest))
-            say("Ready. Open the window with: python3 packaging/start.py")
+            say(f"Ready. Open the window with: {'py' if os.name == 'nt' else 'python3'} packaging/start.py")
             return 0
         if command == "open":
             python = ready(ROOT, dev=False)
@@ -90,7 +95,13 @@ def say(text: str) -> None:
 
 def ready(root: Path, dev: bool, environ: Mapping[str, str] = os.environ) -> Path:
     """The interpreter of a finished environment, made or brought up to date when needed. StartError if impossible."""
-    folder, needed = root / ".venv", requirements(root)
+    needed = requirements(root)
+    with alone(root / "pyproject.toml", say):
+        return _ready(root, needed, dev, environ)
+
+
+def _ready(root: Path, needed: str, dev: bool, environ: Mapping[str, str]) -> Path:
+    folder = root / ".venv"
     stamp = read_stamp(folder)
     extras = ("dev",) if dev else ()
     trouble = _trouble(folder, stamp)

@@ -165,6 +165,30 @@ def test_a_developers_own_environment_is_used_not_removed(checkout, pip):
     assert len(pip) == 3
 
 
+def test_a_second_start_waits_for_the_first(checkout, pip, capsys, monkeypatch):
+    code = """if True:
+        import sys, pathlib
+        from alone import alone
+        with alone(pathlib.Path(sys.argv[1]), print):
+            print("held", flush=True)
+            input()"""
+    first = subprocess.Popen(
+        [sys.executable, "-c", code, checkout / "pyproject.toml"],
+        cwd=ROOT / "packaging",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert first.stdout.readline() == "held\n"
+    told = []
+    monkeypatch.setattr(
+        environment, "say", lambda text: (told.append(text), first.poll() is None and first.communicate("done\n"))
+    )
+    ready(checkout)
+    assert "waiting" in told[0]
+    assert len(pip) == 3
+
+
 def test_a_folder_that_is_no_environment_is_left_alone(checkout, pip):
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "thesis.txt").write_text("precious")
