@@ -322,7 +322,12 @@ def _demo_key(root: Path, environ: Mapping[str, str]) -> str:
 
 def _run(python: Path, *arguments: str, **environ: str) -> int:
     """Hand over to the program; its exit code is ours."""
-    program = subprocess.Popen([str(python), *arguments], cwd=ROOT, env={**os.environ, **environ})
+    command, everything = [str(python), *arguments], {**os.environ, **environ}
+    if os.name == "posix":
+        os.chdir(ROOT)
+        sys.stdout.flush()
+        os.execve(python, command, everything)  # the same process, so that every signal reaches the program
+    program = subprocess.Popen(command, cwd=ROOT, env=everything)
     while True:
         try:
             return program.wait()
