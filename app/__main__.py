@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -45,10 +46,18 @@ def main(words: list[str] | None = None) -> int:
 
 
 def open_window(model: str | None) -> int:
-    from app.program import Program
+    from app.program import Program, refuse_to_start
     from engine.paths import conversations_dir, data_dir
 
-    program = Program(data_dir() / "settings.json", conversations_dir(), data_dir() / "logs")
+    try:
+        program = Program(data_dir() / "settings.json", conversations_dir(), data_dir() / "logs")
+    except OSError as error:
+        return refuse_to_start(
+            f"Greenroom cannot use its data folder: {error.strerror} ({error.filename}). "
+            "Start it with --data and another folder."
+        )
+    for number in (signal.SIGINT, signal.SIGTERM):  # Python sees them at the next tick of a timer
+        signal.signal(number, lambda *_: program.window.close())
     program.window.show()
     program.window.start(model)
     status = program.run()

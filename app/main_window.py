@@ -44,6 +44,7 @@ class MainWindow(QMainWindow):
         super().__init__()
         self.client, self.theme, self.settings = client, theme, settings
         self._closing = False
+        self._context_used = 0
         self._picker: ModelPicker | None = None
         self.state = ModelState(client, settings, self)
         self.top = TopBar(theme, self.state)
@@ -182,6 +183,7 @@ class MainWindow(QMainWindow):
         self.sidebar.opened.connect(self.open_conversation)
         self.composer.sent.connect(self.send)
         self.composer.stopped.connect(self.stop)
+        self.composer.input.paged.connect(self.transcript.page)
         self.empty.prompt_chosen.connect(self.send)
         self.empty.choose_model.connect(self.open_picker)
         self.empty.load_demo.connect(lambda: self.load(LoadModel(DEMO)))
@@ -239,7 +241,7 @@ class MainWindow(QMainWindow):
     @Slot(object)
     def _model_loaded(self, model: ModelLoaded) -> None:
         self.panels.set_model(model)
-        self.composer.meter.set_context(0, model.context)
+        self._show_context(self._context_used)
         if not self.transcript.empty:
             for note in model.notes:
                 self.transcript.add_card("note", self.tr("About %1").replace("%1", model.name), note)
@@ -247,6 +249,7 @@ class MainWindow(QMainWindow):
 
     @Slot(int)
     def _show_context(self, used: int) -> None:
+        self._context_used = used
         model = self.state.model
         self.composer.meter.set_context(used, model.context if model else 0)
 

@@ -98,7 +98,8 @@ def show_keys(parent: QWidget) -> SmallDialog:
         ("Ctrl+E", parent.tr("export the conversation")),
         ("Ctrl+B", parent.tr("show or hide the conversations")),
         ("Ctrl+J", parent.tr("show or hide the panels")),
-        ("Tab", parent.tr("to the next control; arrow keys scroll the conversation")),
+        ("Page Up, Page Down", parent.tr("scroll the conversation")),
+        ("Tab", parent.tr("to the next control")),
         ("Ctrl+Q", parent.tr("quit")),
     )
     grid = QGridLayout()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from PySide6.QtGui import QGuiApplication, QIcon
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
 
 from app.crash import CrashKeeper
 from app.engine_client import EngineClient
@@ -54,3 +54,11 @@ class Program:
 
     def run(self) -> int:
         return self.app.exec()
+
+
+def refuse_to_start(why: str) -> int:
+    """Say why there will be no window, where the user is looking; the program's exit status."""
+    print(why, file=sys.stderr)
+    application()
+    QMessageBox.critical(cast(QWidget, None), "Greenroom", why)
+    return 1

@@ -43,6 +43,7 @@ class Input(QPlainTextEdit):
     """Enter sends, Shift+Enter breaks the line; while an input method composes, Enter is its own."""
 
     sent = Signal()
+    paged = Signal(bool)  # Page Up (True) or Page Down: the conversation is meant, not this field
     height_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -96,6 +97,8 @@ class Input(QPlainTextEdit):
         elif enter and not self._composing:
             self.insertPlainText("\n")
             self.ensureCursorVisible()
+        elif event.key() in (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown):
+            self.paged.emit(event.key() == Qt.Key.Key_PageUp)
         else:
             super().keyPressEvent(event)
 

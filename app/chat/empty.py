@@ -90,11 +90,8 @@ class EmptyState(QWidget):
         loading = model is None and not state.problem
         if model is not None:
             self._show(self.tr("What would you like to know?"), describe(model, self))
-            self.hint.setText(
-                self.tr("The panels on the right show which experts speak, and what each token cost.")
-                if not model.notes
-                else "\n".join(model.notes)
-            )
+            panels = self.tr("The panels on the right show which experts speak, and what each token costs.")
+            self.hint.setText("\n\n".join((*model.notes, panels)))
         elif state.problem:
             title = self.tr("No model is loaded") if state.engine else self.tr("The engine could not start")
             self._show(title, state.problem)

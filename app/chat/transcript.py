@@ -154,6 +154,13 @@ class Transcript(QScrollArea):
             self.jump.move((self.width() - self.jump.width()) // 2, self.height() - self.jump.height() - space(3))
             self.jump.raise_()
 
+    @Slot(bool)
+    def page(self, up: bool) -> None:
+        """Scroll by nearly a page."""
+        bar = self.verticalScrollBar()
+        step = max(1, bar.pageStep() - space(10))
+        bar.setValue(bar.value() + (-step if up else step))
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         bar = self.verticalScrollBar()
         if event.key() == Qt.Key.Key_End:
