@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-_RATE = 0.5  # first step of the gradient descent, falling with the root of the steps taken
+_MEMORY = 0.999  # of the curvature, per step: about the last thousand guesses decide
 _STEEPEST = 50.0
 
 
 class Margins:
-    """A logistic curve over an expert's margin to the k-th place, learnt online (Platt 1999).
+    """A logistic curve over an expert's margin to the k-th place (Platt 1999), learnt by online Newton steps.
 
     margin = (score - middle of k-th and next score) / spread of the scores; chance = sigmoid(a margin + b).
     One a and b for each of ``distances``.
@@ -18,28 +18,43 @@ class Margins:
     def __init__(self, top_k: int, distances: int) -> None:
         self.top_k = top_k
         self.curve = np.tile(np.array([4.0, 0.0]), (distances, 1))  # [distances, (a, b)]
-        self._steps = np.zeros(distances)
+        self._curvature = [(4.0, 0.0, 4.0)] * distances  # second derivatives of the log loss: aa, ab, bb
 
     def margins(self, scores: np.ndarray) -> np.ndarray:
         """float32, the shape of ``scores [..., experts]``."""
+        scores = scores.astype(np.float32, copy=False)
         experts = scores.shape[-1]
         if self.top_k >= experts:
-            return np.ones_like(scores, np.float32)
-        ordered = np.partition(scores, (experts - self.top_k - 1, experts - self.top_k), axis=-1)
-        edge = ordered[..., experts - self.top_k - 1 : experts - self.top_k + 1].mean(axis=-1, keepdims=True)
-        spread = scores.std(axis=-1, keepdims=True) + 1e-9
-        return ((scores - edge) / spread).astype(np.float32, copy=False)
+            return np.ones_like(scores)
+        last = experts - self.top_k
+        ordered = np.partition(scores, (last - 1, last), axis=-1)
+        margins = scores - 0.5 * (ordered[..., last - 1 : last] + ordered[..., last : last + 1])
+        centred = scores - np.add.reduce(scores, axis=-1, keepdims=True) / experts
+        spread = np.sqrt(np.einsum("...e,...e->...", centred, centred) / experts)
+        margins /= spread[..., None] + 1e-9
+        return margins
 
     def chances(self, margins: np.ndarray, place: int) -> np.ndarray:
         """Chances for margins of distance number ``place`` (0: one layer ahead)."""
-        a, b = self.curve[place]
-        return (1.0 / (1.0 + np.exp(np.clip(-a * margins - b, -30, 30)))).astype(np.float32, copy=False)
+        a, b = self.curve[place].tolist()
+        # sigmoid(x) = (1 + tanh(x / 2)) / 2, which no x overflows
+        chances = np.tanh(margins * np.float32(0.5 * a) + np.float32(0.5 * b))
+        chances += 1.0
+        chances *= 0.5
+        return chances
 
     def observe(self, margins: np.ndarray, place: int, ids: np.ndarray | list[int]) -> None:
         """Experts ``ids`` were chosen where ``margins [experts]`` had been seen: one step down the log loss."""
-        error = self.chances(margins, place)
-        error[ids] -= 1.0
-        self._steps[place] += 1
-        step = _RATE / self._steps[place] ** 0.5 * len(margins) / max(1, self.top_k)
-        a, b = self.curve[place] - step * np.array([float((error * margins).mean()), float(error.mean())])
+        chances = self.chances(margins, place)
+        steep = chances - chances * chances
+        steeper = steep * margins
+        chances[ids] -= 1.0  # the error from here on
+        slope_a, slope_b = float(chances @ margins), float(chances.sum())
+        aa, ab, bb = (_MEMORY * value for value in self._curvature[place])
+        aa, ab, bb = aa + float(steeper @ margins), ab + float(steeper.sum()), bb + float(steep.sum())
+        self._curvature[place] = aa, ab, bb
+        determinant = aa * bb - ab * ab + 1e-6
+        a, b = self.curve[place].tolist()
+        a -= (bb * slope_a - ab * slope_b) / determinant
+        b -= (aa * slope_b - ab * slope_a) / determinant
         self.curve[place] = min(max(a, 0.1), _STEEPEST), min(max(b, -5.0), 5.0)

@@ -6,6 +6,7 @@ last token's router scores to the router scores of every layer. It gives the tra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,6 +42,10 @@ class CallSheet(Learner):
     def learnt(self) -> int:
         return self.map.rows
 
+    @property
+    def _based(self) -> bool:
+        return all(basis.found for basis in self._blocks)
+
     def begin_request(self) -> None:
         self._heard[:] = False
         self._announced = False
@@ -55,7 +60,10 @@ class CallSheet(Learner):
         self._features[:size] = hidden
         self._features[size : 2 * size] = embedding
         self._features[2 * size :] = self._scores.reshape(-1)
-        if all(basis.found for basis in self._blocks):
+        if not math.isfinite(float(self._features @ self._features)):
+            self._announced = False
+            return
+        if self._based:
             foreseen = self.map.predict(self._narrowed(self._features))
             if foreseen is not None:
                 self._sheet = self._curve.margins(foreseen.reshape(self._scores.shape))

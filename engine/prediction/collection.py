@@ -128,6 +128,12 @@ class Collection:
         mixed = np.einsum("nl,nle->le", factor, rows)
         return mixed / np.maximum(total, 1e-12)[:, None]
 
+    def share(self, entries: np.ndarray, weights: np.ndarray, layer: int) -> np.ndarray:
+        """``shares`` of one layer: float32 ``[experts]``, sums to 1, or 0 where no entry has counts."""
+        mixed = (self._row_weight[entries, layer] * weights) @ self._matrices[entries, layer]
+        mixed *= 1.0 / max(float(mixed.sum()), 1e-12)
+        return mixed
+
     def likelihood(self, entries: np.ndarray, weights: np.ndarray, layer: int) -> np.ndarray:
         """The paper's figure for layers after ``layer``: shares x (1 - (i-l)/L), ``[layers - 1 - layer, experts]``."""
         layers = self.shape[0]
@@ -164,38 +170,43 @@ class Match:
         self.collection = collection
         self.layer = -1  # the last layer seen
         self._version = -1
-        self._squares = 0.0
-        self._sized = 0
+        self._sized = -1
+        self._flushed = False
         self.begin()
 
     def begin(self) -> None:
         """A new pass: nothing seen."""
         collection = self.collection
-        if collection.room != self._sized:
-            self._sized = collection.room
-            self._small = _aligned_zeros((self._sized,), np.uint16)
-            self._large = _aligned_zeros((self._sized,), np.float32)
-            self._scores = _aligned_zeros((self._sized,), np.float32)
-        self._version = collection.version
+        if collection.version != self._version:
+            self._version = collection.version
+            self._rows = collection.rows
+            self._safe_picks = _SUM_LIMIT // max(1, collection.peak)
+            if collection.room != self._sized:
+                self._sized = collection.room
+                self._small = _aligned_zeros((self._sized,), np.uint16)
+                self._large = _aligned_zeros((self._sized,), np.float32)
+                self._padded = _aligned_zeros((self._sized,), np.float32)
+            self._scores = self._padded[: len(collection)]
         self._small.fill(0)
-        self._large.fill(0)
-        self._flushed = False
-        self._bound = 0
+        if self._flushed:
+            self._large.fill(0)
+            self._flushed = False
+        self._picks_left = self._safe_picks  # what _small can take without overflow, whoever is picked
         self._squares = 0.0
         self.layer = -1
 
     def seen(self, layer: int, ids: Sequence[int]) -> None:
         """One token chose these experts (distinct ids) in ``layer``: add their columns."""
-        collection, small, add = self.collection, self._small, np.add
-        self._bound += len(ids) * collection.peak
-        if self._bound > _SUM_LIMIT:
-            self._many(layer, ids, None)
-        else:
-            row = collection.rows[layer]
-            for expert in ids:
-                add(small, row[expert], small)
-        self._squares += len(ids)
+        picks = len(ids)
+        self._squares += picks
         self.layer = layer
+        self._picks_left -= picks
+        if self._picks_left < 0:
+            self._many(layer, ids, None)
+            return
+        row, small, add = self._rows[layer], self._small, np.add
+        for expert in ids:
+            add(small, row[expert], small)
 
     def seen_counts(self, layer: int, ids: Sequence[int], counts: np.ndarray) -> None:
         """Several tokens at once: ``counts`` of them chose each expert."""
@@ -205,11 +216,10 @@ class Match:
 
     def _many(self, layer: int, ids: Sequence[int], counts: np.ndarray | None) -> None:
         """Where the sums may not fit into uint16: move them to float32 first."""
-        row, large = self.collection.rows[layer], self._large
-        if self._bound:
-            large += self._small
-            self._small.fill(0)
-            self._bound = 0
+        row, large = self._rows[layer], self._large
+        large += self._small
+        self._small.fill(0)
+        self._picks_left = self._safe_picks
         self._flushed = True
         factors = [1.0] * len(ids) if counts is None else counts.tolist()
         for expert, factor in zip(ids, factors, strict=True):
@@ -218,15 +228,13 @@ class Match:
     def scores(self) -> np.ndarray:
         """float32 ``[entries]``: cosine over the layers seen times the iteration matrix's norm, which is the same for
         every entry and so not worth a pass over the array. Valid until the next call; zeros before the first layer."""
-        scores = self._scores
+        padded = self._padded
         if self.layer < 0:
-            scores.fill(0)
+            padded.fill(0)
         else:
-            sums: np.ndarray = self._small
-            if self._flushed:
-                sums = np.add(self._large, self._small, scores)
-            np.multiply(sums, self.collection.inverse_norms[self.layer], scores)
-        return scores[: len(self.collection)]
+            sums = np.add(self._large, self._small, padded) if self._flushed else self._small
+            np.multiply(sums, self.collection.inverse_norms[self.layer], padded)
+        return self._scores
 
     def cosines(self) -> np.ndarray:
         """float32 ``[entries]``: cosine of the iteration matrix with every entry, over the layers seen."""
@@ -260,8 +268,8 @@ class Match:
 def largest(values: np.ndarray, wanted: int) -> np.ndarray:
     """Indices of the ``wanted`` largest of ``values [n]``, in no order.
 
-    For many values: cut into strips, look at each strip's maximum, and search only the strips with the largest
-    maxima; the largest values cannot lie elsewhere. Partitioning all 10,000 would cost more than the match itself.
+    Of many values, cut into strips, the ``wanted``-th largest strip maximum is a bound below which none of them can
+    lie, and few values lie above it. Partitioning all 10,000 would cost more than the match itself.
     """
     n = len(values)
     if wanted >= n:
@@ -269,15 +277,11 @@ def largest(values: np.ndarray, wanted: int) -> np.ndarray:
     width = int(n**0.5)
     if n < 2048 or wanted * 4 > width:
         return values.argpartition(n - wanted)[n - wanted :]
-    height = n // width
-    whole = height * width
-    strips = values[:whole].reshape(height, width)  # strip j is column j: maxima come from whole-row operations
-    columns = strips.max(axis=0).argpartition(width - wanted)[width - wanted :]
-    candidates = (np.arange(height)[:, None] * width + columns).reshape(-1)
-    if whole < n:
-        candidates = np.concatenate((candidates, np.arange(whole, n)))
-    found = values[candidates].argpartition(len(candidates) - wanted)[len(candidates) - wanted :]
-    return candidates[found]
+    maxima = np.maximum.reduce(values[: n - n % width].reshape(-1, width))
+    maxima.partition(width - wanted)
+    candidates = (values >= maxima[width - wanted]).nonzero()[0]
+    surplus = len(candidates) - wanted
+    return candidates[values[candidates].argpartition(surplus)[surplus:]] if surplus else candidates
 
 
 def _fitted(matrix: np.ndarray) -> np.ndarray:

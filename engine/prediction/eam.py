@@ -80,7 +80,7 @@ class Eam(Silent):
         if layer >= 0 and target < self.shape.layers and match.layer >= 0 and len(collection) and not match.stale:
             if self._found is None:
                 self._found = match.best(self.matches)
-            share = collection.shares(*self._found, target, target + 1)[0]
+            share = collection.share(*self._found, target)
             if share.any():
                 return self._per_token(share)
         return self._stand_in(target % self.shape.layers)
@@ -98,7 +98,8 @@ class Eam(Silent):
 
     def _per_token(self, share: np.ndarray) -> np.ndarray:
         """Shares of a layer's choices as chances per token."""
-        return np.minimum(share * self.shape.top_k, 1.0).astype(np.float32, copy=False)
+        chances = np.multiply(share, self.shape.top_k, dtype=np.float32)
+        return np.minimum(chances, 1.0, out=chances)
 
     def mean(self, phase: Phase) -> np.ndarray:
         """The collection's mean share, float32 ``[layers, experts]``; what a cache can be warmed with."""

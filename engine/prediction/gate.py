@@ -42,8 +42,7 @@ class Scored(Silent):
         return self._curve.chances(self._margins[place, target], place)
 
     def _foresee(self, layer: int, distance: int, scores: np.ndarray) -> None:
-        self._margins[distance - 1, layer + distance, : scores.shape[-1]] = self._curve.margins(scores)
-        self._margins[distance - 1, layer + distance, scores.shape[-1] :] = -10.0
+        self._margins[distance - 1, layer + distance] = self._curve.margins(padded(scores, self.shape.experts))
         self._valid[distance - 1, layer + distance] = True
 
     def state(self) -> State:
@@ -70,9 +69,13 @@ class Gate(Scored):
 
 
 def padded(scores: np.ndarray, experts: int) -> np.ndarray:
-    """``[..., n]`` as ``[..., experts]``: experts that a layer lacks score below all others."""
+    """``[..., n]`` as ``[..., experts]``: experts that a layer lacks, or whom the router ruled out with an infinite
+    score, score below all others."""
     lacking = experts - scores.shape[-1]
-    if not lacking:
+    finite = np.isfinite(scores)
+    if not lacking and finite.all():
         return scores
-    worst = scores.min(axis=-1, keepdims=True) - scores.std(axis=-1, keepdims=True)
+    known = np.where(finite, scores, np.nan)
+    worst = np.nanmin(known, axis=-1, keepdims=True) - np.nanstd(known, axis=-1, keepdims=True)
+    scores = np.where(finite, scores, worst)
     return np.concatenate((scores, np.repeat(worst, lacking, axis=-1)), axis=-1)

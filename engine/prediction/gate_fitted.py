@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,17 +37,24 @@ class GateFitted(Learner):
     def learnt(self) -> int:
         return self.maps[0].rows if self.maps else 0
 
+    @property
+    def _based(self) -> bool:
+        return self._basis.found
+
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         super().begin_pass(phase, tokens)
         self._heard[:] = False
 
     def router(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
         shape = self.shape
-        self._inputs[layer] = inputs
+        row = self._inputs[layer]
+        row[:] = inputs
+        if not math.isfinite(float(row @ row)):
+            return  # the token is not learnt from
         self._scores[layer] = padded(scores, shape.experts)
         self._heard[layer] = True
         if layer < len(self.maps) and self._basis.found:
-            foreseen = self.maps[layer].predict(self._basis.apply(self._inputs[layer]))
+            foreseen = self.maps[layer].predict(self._basis.apply(row))
             if foreseen is not None:
                 margins = self._curve.margins(foreseen.reshape(-1, shape.experts))
                 for place in range(len(margins)):

@@ -77,6 +77,7 @@ class Learner(Scored):
         affordable = max(8, ROWS_BYTES // (8 * (width + outputs)))
         self._rows = Rows(min(max(BATCH, first_rows), affordable), width, outputs)
         self._seen = 0
+        self._hurry = False  # a request has ended: what waits is worked off though it fills no batch
         self._steps: Iterator[bool] = self._learning()
 
     @property
@@ -94,6 +95,9 @@ class Learner(Scored):
         """Tokens learnt from."""
         raise NotImplementedError
 
+    def end_request(self) -> None:
+        self._hurry = True
+
     def learn(self, seconds: float) -> bool:
         ends = time.perf_counter() + seconds
         while next(self._steps):
@@ -109,9 +113,13 @@ class Learner(Scored):
     def _learning(self) -> Iterator[bool]:
         """True after each small piece of work, False when there is none."""
         solve_at = FIRST_SOLVE
+        if self.learnt:  # restored
+            for _ in self._solve():
+                yield True
         while True:
-            block = self._rows.take(min(BATCH, self._rows.size) if self.learnt else self._rows.size)
+            block = self._rows.take(self._enough())
             if block is None:
+                self._hurry = False
                 yield False
                 continue
             for _ in self._fold(*block):
@@ -122,6 +130,17 @@ class Learner(Scored):
                     yield True
                 solve_at = max(self.learnt + FIRST_SOLVE, self.learnt * 5 // 4)
             yield True
+
+    def _enough(self) -> int:
+        """Rows that are worth a fold. The very first fold finds the bases, which takes as many as there is room for."""
+        if not (self.learnt or self._based):
+            return self._rows.size
+        return 1 if self._hurry else min(BATCH, self._rows.size)
+
+    @property
+    def _based(self) -> bool:
+        """Whether all bases are found."""
+        raise NotImplementedError
 
     def _fold(self, x: np.ndarray, y: np.ndarray) -> Iterator[None]:
         raise NotImplementedError

@@ -38,38 +38,37 @@ class Accuracy:
 class AccuracyMeter:
     """For one predictor: remembers the ``top_k`` most likely experts of each guess until the layer has routed."""
 
-    def __init__(self, layers: int, experts: int, top_k: int, distances: int) -> None:
+    def __init__(self, top_k: int, distances: int) -> None:
         self.distances = distances
         self._top_k = top_k
-        self._named = np.zeros((distances, layers, experts), bool)
-        self._guessed = np.zeros((distances, layers), bool)
-        self._sums = np.zeros((distances, 4), np.int64)  # wanted, proposed, right, silent
+        self._named: list[dict[int, set[int]]] = [{} for _ in range(distances)]  # layer -> experts named
+        self._sums = [[0, 0, 0, 0] for _ in range(distances)]  # wanted, proposed, right, silent
 
     def begin_pass(self) -> None:
-        self._guessed[:] = False
+        for named in self._named:
+            named.clear()
 
     def predicted(self, layer: int, distance: int, chances: np.ndarray | None) -> None:
         """Note a guess about ``layer`` (the one guessed at), made ``distance`` layers before. Chance 0 is not named."""
         if distance > self.distances or chances is None:
             return
-        named = self._named[distance - 1, layer]
-        named.fill(False)
         best = largest(chances, self._top_k)
-        named[best[chances[best] > 0]] = True
-        self._guessed[distance - 1, layer] = True
+        self._named[distance - 1][layer] = set(best[chances[best] > 0].tolist())
 
     def routed(self, layer: int, ids: Sequence[int]) -> None:
-        """Count what came true: ``ids`` of one token. A layer ``d`` layers or more from the start could be guessed."""
-        guessed = self._guessed[:, layer]
-        named = self._named[:, layer]
-        right = named[:, ids].sum(axis=1)
-        self._sums[:, 0] += guessed * len(ids)
-        self._sums[:, 1] += guessed * named.sum(axis=1)
-        self._sums[:, 2] += guessed * right
-        self._sums[:, 3] += ~guessed * len(ids)
+        """Count what came true: ``ids`` of one token."""
+        wanted = len(ids)
+        for guesses, sums in zip(self._named, self._sums, strict=True):
+            named = guesses.get(layer)
+            if named is None:
+                sums[3] += wanted
+                continue
+            sums[0] += wanted
+            sums[1] += len(named)
+            sums[2] += len(named.intersection(ids))
 
     def accuracy(self, distance: int) -> Accuracy:
-        return Accuracy(*self._sums[distance - 1].tolist())
+        return Accuracy(*self._sums[distance - 1])
 
     def reset(self) -> None:
-        self._sums[:] = 0
+        self._sums = [[0, 0, 0, 0] for _ in range(self.distances)]

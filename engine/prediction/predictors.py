@@ -92,7 +92,8 @@ class Predictor(Protocol):
         """What is worth keeping until the next load."""
 
     def restore(self, state: State) -> None:
-        """Take back what ``state`` gave; keys of others are ignored. ValueError when it does not fit."""
+        """Take back what ``state`` gave, before anything is learnt; keys of others are ignored. What has to be solved
+        is left to ``learn``, so that a load does not wait. ValueError when it does not fit."""
 
 
 class Silent:

@@ -132,7 +132,9 @@ def _described(path: Path, about: Any) -> Profile:
     """The profile without its tables. ProfileError, KeyError or ValueError when the description is none of ours."""
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ValueError("not a profile")
-    if not isinstance(about["version"], int) or about["version"] > VERSION:
+    if not isinstance(about["version"], int) or about["version"] < 1:
+        raise ValueError("the version is none")
+    if about["version"] > VERSION:
         raise ProfileError(f"{path.name} was written by a newer Greenroom, and this one does not know how to read it.")
     numbers = [about[key] for key in ("layers", "experts", "top_k", "hidden")]
     if not all(isinstance(number, int) and 0 <= number < 1 << 20 for number in numbers):

@@ -106,7 +106,7 @@ class Prompter:
         self.shape = shape
         self.horizon = max(1, min(horizon, shape.layers - 1))
         self.predictor = make_predictor(predictor, shape, capacity, state)
-        self.meter = AccuracyMeter(shape.layers, shape.experts, shape.top_k, self.horizon)
+        self.meter = AccuracyMeter(shape.top_k, self.horizon)
         self._told: tuple[Predictor, ...] = (self.predictor,)
         history = _history_of(self.predictor)
         if history is None:

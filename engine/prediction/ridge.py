@@ -74,7 +74,7 @@ class Ridge:
         }
 
     def restore(self, name: str, state: State) -> bool:
-        """Take back what ``state`` gave, solved; False when there is nothing. ValueError when it does not fit."""
+        """Take back what ``state`` gave, unsolved; False when there is nothing. ValueError when it does not fit."""
         if f"{name}/rows" not in state:
             return False
         size = self.inputs + 1
@@ -85,7 +85,6 @@ class Ridge:
         self._cross[:] = checked(state[f"{name}/cross"], self._cross.shape)
         self._gram = gram
         self.rows = int(checked(state[f"{name}/rows"], ()))
-        self.solve()
         return True
 
 

@@ -15,7 +15,7 @@ def chances(**given: float) -> np.ndarray:
 
 
 def test_shares_of_slots_by_distance() -> None:
-    meter = AccuracyMeter(layers=3, experts=6, top_k=2, distances=2)
+    meter = AccuracyMeter(top_k=2, distances=2)
     meter.begin_pass()
     meter.predicted(1, 1, chances(e0=0.9, e1=0.8, e2=0.7))  # names 0 and 1, not 2
     meter.predicted(2, 2, chances(e4=0.5))  # names one only
@@ -31,7 +31,7 @@ def test_shares_of_slots_by_distance() -> None:
 
 
 def test_a_new_pass_forgets_guesses_and_keeps_sums() -> None:
-    meter = AccuracyMeter(3, 6, 2, 2)
+    meter = AccuracyMeter(2, 2)
     meter.predicted(1, 1, chances(e0=1, e1=1))
     meter.begin_pass()
     meter.routed(1, [0, 1])
@@ -42,7 +42,7 @@ def test_a_new_pass_forgets_guesses_and_keeps_sums() -> None:
 
 
 def test_a_later_guess_about_the_same_layer_replaces_the_earlier() -> None:
-    meter = AccuracyMeter(3, 6, 2, 1)
+    meter = AccuracyMeter(2, 1)
     meter.predicted(1, 1, chances(e0=1, e1=1))
     meter.predicted(1, 1, chances(e4=1, e5=1))
     meter.predicted(1, 7, chances(e0=1))  # beyond what is measured

@@ -80,6 +80,8 @@ def play(
         while learn and listener.learn(1.0):
             pass
     listener.end_request()
+    while learn and listener.learn(1.0):
+        pass
     return {distance: float(np.mean(shares)) for distance, shares in right.items()}
 
 
