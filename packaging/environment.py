@@ -315,7 +315,7 @@ def _make_demo(python: Path) -> None:
 
 
 def _demo_key(root: Path, environ: Mapping[str, str]) -> str:
-    recipe = sorted((root / "resources" / "demo").glob("*"))
+    recipe = sorted((root / "resources" / "demo").glob("recipe.*"))
     sizes = [f"{path.name}:{path.stat().st_size}" for path in recipe if path.is_file()]
     return "|".join([environ.get("GREENROOM_DATA", ""), *sizes])
 
