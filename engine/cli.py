@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.errors import GreenroomError
 from engine.messages import LoadModel
+from engine.profile_verb import add_profile_verb
 
 MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
 EXPERTS_HELP = 'memory for routed experts: auto, a share ("25%%"), a size ("2GB") or "64 slots" (default: %(default)s)'
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--max-tokens", type=int, default=48, metavar="N", help="tokens to compare (default: 48)")
     verify.add_argument("--json", action="store_true", help="print a JSON object: equal, tokens, max_logit_diff, ...")
     verify.set_defaults(verb=_verify)
+    add_profile_verb(verbs, MODEL_HELP)
     return parser
 
 

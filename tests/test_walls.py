@@ -23,7 +23,7 @@ FLOORS: tuple[set[str], ...] = (
     {"telemetry", "recording", "inspection", "verify"},
     {"session"},
     {"service", "bench"},
-    {"terminal"},
+    {"terminal", "profile_verb"},
     {"cli"},
     {"__main__"},
 )
