@@ -1,4 +1,4 @@
-"""The terminal face: ``python -m engine demo | inspect | chat | verify``.
+"""The terminal face: ``python -m engine demo | inspect | chat | verify | replay``.
 
 Every verb has ``--help``; verbs that report have ``--json``. Errors are one sentence on stderr, exit code 1; a wrong
 command line is exit code 2, as everywhere.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import GreenroomError
-from engine.messages import LoadModel
+from engine.messages import POLICIES, LoadModel
 from engine.profile_verb import add_profile_verb
 
 MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
@@ -73,6 +73,15 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--max-tokens", type=int, default=48, metavar="N", help="tokens to compare (default: 48)")
     verify.add_argument("--json", action="store_true", help="print a JSON object: equal, tokens, max_logit_diff, ...")
     verify.set_defaults(verb=_verify)
+
+    replay = verbs.add_parser("replay", help="what logged answers would have cost with other policies and budgets")
+    replay.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="session logs of one model")
+    replay.add_argument("--policy", default="all", metavar="NAMES", help=f"all, or some of {', '.join(POLICIES)}")
+    replay.add_argument(
+        "--experts", default="12.5%,25%,50%,75%", metavar="AMOUNTS", help="budgets, as for chat (default: %(default)s)"
+    )
+    replay.add_argument("--json", action="store_true", help="print a JSON object: live, results, ...")
+    replay.set_defaults(verb=_replay)
     add_profile_verb(verbs, MODEL_HELP)
     return parser
 
@@ -80,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> None:
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--experts", default="auto", metavar="AMOUNT", help=EXPERTS_HELP)
-    parser.add_argument("--policy", default="lru", help="who leaves a full cache: lru or lfu (default: lru)")
+    names = ", ".join(POLICIES)
+    parser.add_argument("--policy", default="lru", help=f"who leaves a full cache: {names} (default: %(default)s)")
     parser.add_argument("--context", type=int, default=0, metavar="N", help="tokens of context (default: by the plan)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--threads", type=int, metavar="N", help="cores for computing (default: torch's choice)")
@@ -150,6 +160,17 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"{verdict.slots} of {verdict.total_experts} experts had a slot; "
               f"decode hits {verdict.decode_hits}, misses {verdict.decode_misses}")  # fmt: skip
     return 0 if verdict.equal else 1
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from engine.replay.report import replay, report_lines
+
+    report = replay(options.logs, options.policy, options.experts)
+    if options.json:
+        _print_json(report)
+    else:
+        print("\n".join(report_lines(report)))
+    return 0
 
 
 class _ProgressLine:

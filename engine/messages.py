@@ -43,6 +43,16 @@ class Sampling:
     max_tokens: int = 1024
 
 
+# Who leaves when a slot is needed: name -> a sentence for the user.
+POLICIES: dict[str, str] = {
+    "lru": "The expert that was used longest ago leaves. Quick to follow a change of subject; needs room for a token.",
+    "lfu": "The expert that was used least often leaves. Steady when only a few fit.",
+    "lfu-aged": "As lfu, but old uses fade, so it follows the subject as well.",
+    "least-stale": "The expert whose layer had its turn without calling it leaves; those still to come stay.",
+    "eam": "The expert that this answer's tokens chose least leaves, late layers first (MoE-Infinity's rule).",
+    "next-use": "The expert that will probably be needed again last leaves. Learns while you chat; hits most often.",
+}
+
 # ---------------------------------------------------------------------------------------------- commands
 
 

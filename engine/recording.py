@@ -45,6 +45,8 @@ class Recorder:
                 program=program,
                 hardware=hardware,
                 resident=loaded.runtime.by_eviction_order(),
+                arenas=loaded.runtime.arenas(),
+                state=loaded.runtime.policy_state(),
             )
         )
 

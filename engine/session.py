@@ -99,6 +99,7 @@ class ModelSession:
                     self._take(step, command.request_id, answer, recorder)
             except Exception as error:
                 log.exception("the answer broke off")
+                self._recorded_in = ""  # what the broken pass did to the cache is in no record
                 answer.reason, answer.error = "error", explain(error)
             self._telemetry.pause()
             self._snapshot_all("idle", answer.count)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from engine.messages import CacheCounters, Cell
 
 Phase = Literal["prefill", "decode"]
+
+
+class Follower(Protocol):
+    """Who is told when answers and passes begin: the policies."""
+
+    def begin_request(self) -> None: ...
+    def begin_pass(self, phase: Phase, tokens: int) -> None: ...
 
 
 @dataclass
@@ -62,10 +69,17 @@ class Observer:
         self.last: PassRecord = self._fresh("prefill", 0)
         self.in_pass = False
         self._now = self.last
+        self._followers: list[Follower] = []
+
+    def add_follower(self, follower: Follower) -> None:
+        """Tell it from now on."""
+        self._followers.append(follower)
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         self.in_pass = True
         self._now = self._fresh(phase, tokens)
+        for follower in self._followers:
+            follower.begin_pass(phase, tokens)
 
     def used(self, layer: int, experts: np.ndarray, counts: np.ndarray, missed: np.ndarray) -> None:
         """``experts`` (distinct ids) were chosen by ``counts`` tokens each; ``missed`` of them were not resident."""
@@ -101,6 +115,8 @@ class Observer:
         self.answer[:] = 0
         if new_chat:
             self.chat[:] = 0
+        for follower in self._followers:
+            follower.begin_request()
 
     def counters(self, evictions: int) -> CacheCounters:
         totals = self.totals

@@ -60,6 +60,8 @@ class ExpertRuntime:
             for layout, count in slots.items()
         }
         self._rooms = list(rooms.values())
+        for room in self._rooms:
+            self.observer.add_follower(room.cache.policy)
         self._room_of = [rooms[layout] for layout in layouts]
         self._stop_wanted: Callable[[], bool] = lambda: False
 
@@ -79,7 +81,7 @@ class ExpertRuntime:
             raise Cancelled("Stopped.")
         room = self._room_of[layer]
         missed = np.zeros(len(experts), dtype=bool)
-        for lease in room.cache.waves(layer, experts):
+        for lease in room.cache.waves(layer, experts, counts):
             missed[np.searchsorted(experts, lease.experts[lease.missing])] = True
             try:
                 yield from self._serve_lease(room, lease)
@@ -158,6 +160,17 @@ class ExpertRuntime:
     def by_eviction_order(self) -> np.ndarray:
         """Residents as ``layer * experts + expert``, next to leave first (arena by arena)."""
         return np.concatenate([room.cache.by_eviction_order() for room in self._rooms])
+
+    def arenas(self) -> list[tuple[int, list[int]]]:
+        """Slots of each arena and the layers it serves."""
+        return [
+            (room.cache.slots, [layer for layer, other in enumerate(self._room_of) if other is room])
+            for room in self._rooms
+        ]
+
+    def policy_state(self) -> np.ndarray:
+        """What the policies remember, float64 ``[n]`` (arena by arena): with the residents, enough to go on alike."""
+        return np.concatenate([room.cache.policy.state() for room in self._rooms])
 
     def close(self) -> None:
         """End the I/O threads and give the arenas back."""

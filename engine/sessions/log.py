@@ -98,10 +98,13 @@ class SessionLog:
         program: str,
         hardware: str,
         resident: Sequence[int] | np.ndarray,
+        arenas: Sequence[tuple[int, Sequence[int]]] = (),
+        state: np.ndarray | None = None,
     ) -> None:
         """Say which model answers from here on, and what its cache holds now.
 
-        resident: ``layer * experts + expert`` of every expert in a slot, from least to most recently used.
+        resident: ``layer * experts + expert`` of every expert in a slot, next to leave first. arenas: slots and layers
+        of each. state: float64 ``[n]``, what the policy remembers.
         """
         record = {
             "type": "model",
@@ -120,7 +123,10 @@ class SessionLog:
             "program": program,
             "hardware": hardware,
             "resident": packing.pack_resident(resident),
+            "arenas": [{"slots": count, "layers": list(served)} for count, served in arenas],
         }
+        if state is not None:
+            record["state"] = packing.pack_state(state)
         shared = self._file
         shared.buffer(encode_record(record))
         shared.flush()

@@ -38,13 +38,7 @@ def pack_counts(counts: np.ndarray) -> str:
 
 def unpack_counts(text: str, layers: int, experts: int) -> np.ndarray:
     """``[layers, experts]`` uint32."""
-    size = layers * experts * 4
-    try:
-        inflater = zlib.decompressobj()
-        data = inflater.decompress(_bytes(text), size + 1)  # a damaged record must not inflate to gigabytes
-    except zlib.error as error:
-        raise SessionError("A record of the conversation's log is damaged: its counts cannot be unpacked.") from error
-    return _array(data, "<u4", layers, experts)
+    return _inflated(text, "<u4", layers, experts)
 
 
 def pack_missed(missed: np.ndarray) -> str:
@@ -71,6 +65,16 @@ def unpack_resident(text: str) -> np.ndarray:
     return _array(data, "<u4", 1, len(data) // 4)[0]
 
 
+def pack_state(state: np.ndarray) -> str:
+    """What a policy remembers, float64 ``[n]``."""
+    return _text(zlib.compress(np.asarray(state).astype("<f8").tobytes(), 1))
+
+
+def unpack_state(text: str, length: int) -> np.ndarray:
+    """float64 ``[length]``."""
+    return _inflated(text, "<f8", 1, length)[0]
+
+
 def _text(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
@@ -80,6 +84,16 @@ def _bytes(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
         raise SessionError("A record of the conversation's log is damaged: it is not base64.") from error
+
+
+def _inflated(text: str, dtype: str, rows: int, columns: int) -> np.ndarray:
+    size = rows * columns * np.dtype(dtype).itemsize
+    try:
+        inflater = zlib.decompressobj()
+        data = inflater.decompress(_bytes(text), size + 1)  # a damaged record must not inflate to gigabytes
+    except zlib.error as error:
+        raise SessionError("A record of the conversation's log is damaged: it cannot be unpacked.") from error
+    return _array(data, dtype, rows, columns)
 
 
 def _array(data: bytes, dtype: str, rows: int, columns: int) -> np.ndarray:

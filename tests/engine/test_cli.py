@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli import main
+from engine.messages import POLICIES
 from engine.sessions.reader import read_conversation, recount
 from tests.families import make_tiny
 
@@ -70,8 +71,10 @@ def test_same_seed_gives_the_same_answer(tiny_chat_model: Path, capsys: pytest.C
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("policy", ["lru", "lfu"])
-@pytest.mark.parametrize("experts", ["1 slots", "25%", "100%"])
+@pytest.mark.parametrize(
+    ("experts", "policy"),
+    [("1 slots", "lru"), ("1 slots", "next-use"), ("100%", "lfu"), *(("25%", policy) for policy in POLICIES)],
+)
 def test_verify_finds_equal_tokens(
     tiny_chat_model: Path, capsys: pytest.CaptureFixture[str], policy: str, experts: str
 ) -> None:

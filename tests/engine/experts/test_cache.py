@@ -35,7 +35,7 @@ def residents(cache: ExpertCache) -> set[tuple[int, int]]:
 class Reference:
     """The same promise, told with a row of seats: hits first, then misses in waves of what fits.
 
-    Free seats are taken from the left; where none is free the lowest rank leaves, among equals the leftmost.
+    Free seats are taken from the left; where none is free the lowest rank leaves, among equals the lowest key.
     """
 
     def __init__(self, slots: int, policy: str) -> None:
@@ -60,8 +60,8 @@ class Reference:
             wave = order[start : start + len(self.seats)]
             missing = [key for key in wave if key not in self.seats]
             free = [seat for seat, key in enumerate(self.seats) if key is None]
-            others = [(self.rank(key), seat) for seat, key in enumerate(self.seats) if key and key not in wave]
-            leaving = [seat for _, seat in sorted(others)][: max(0, len(missing) - len(free))]
+            others = [(self.rank(key), key, seat) for seat, key in enumerate(self.seats) if key and key not in wave]
+            leaving = [seat for _, _, seat in sorted(others)][: max(0, len(missing) - len(free))]
             self.evictions += len(leaving)
             for seat, key in zip(free + leaving, missing, strict=False):
                 self.seats[seat] = key
@@ -84,7 +84,7 @@ def test_misses_and_evictions_are_the_reference_ones(policy: str, slots: int) ->
         assert cache.resident == len(residents(cache))
 
 
-@pytest.mark.parametrize("policy", ["lru", "lfu"])
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("slots", [1, 3, 7, 16])
 def test_dispatches_of_any_size_keep_the_books(policy: str, slots: int) -> None:
     """Whatever the policy: no lease larger than the cache, nobody seated twice, no hit lost to its own dispatch."""

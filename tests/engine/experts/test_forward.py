@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.experts.store import DiskStore
 from engine.loading import LoadedModel, load
-from engine.messages import LoadModel
+from engine.messages import POLICIES, LoadModel
 from tests.families import EXPERTS, TOP_K, make_tiny
 
 PROMPT = torch.randint(3, 128, (1, 24), generator=torch.Generator().manual_seed(2))
@@ -72,8 +72,14 @@ def reference(request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[st
     yield request.param, warm
 
 
-@pytest.mark.parametrize("policy", ["lru", "lfu"])
-@pytest.mark.parametrize("experts", ["1 slots", "3 slots", "25%", "50%", "100%"])
+@pytest.mark.parametrize(
+    ("experts", "policy"),
+    [
+        *((experts, "lru") for experts in ("1 slots", "3 slots", "50%", "100%")),
+        *((experts, "next-use") for experts in ("1 slots", "3 slots", "50%", "100%")),
+        *(("25%", policy) for policy in POLICIES),
+    ],
+)
 def test_the_same_bits_for_every_budget_and_policy(
     folder: Path, reference: tuple[str, list[torch.Tensor]], experts: str, policy: str
 ) -> None:

@@ -1,0 +1,44 @@
+"""Least-Stale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.experts.observer import Phase
+from engine.experts.policies.base import Policy
+
+
+class LeastStale(Policy):
+    """Who was not called when its layer had its turn is stale and leaves first; who is still to come stays.
+
+    After Least-Stale in "SpecMD: A Comprehensive Study On Speculative Expert Prefetching" (Hoang, Jaiswal, Samragh,
+    Cho; arXiv 2602.03921, 2026): eviction by forward pass and layer position instead of by recency. In this order:
+
+    1. *stale*: of a layer this pass has served, and not wanted by it; first in, first out;
+    2. *current*: used by this pass, so not wanted again before the next; first in, first out;
+    3. *upcoming*: of layers this pass has yet to serve; the farthest ahead first.
+
+    Each class is a band of priorities 2^40 apart, far above the clock that orders within.
+    """
+
+    name = "least-stale"
+    STATE = ("priority", "_last_use", "_clock")
+
+    _BAND = 2.0**40
+
+    def __init__(self, layers: int, experts: int) -> None:
+        super().__init__(layers, experts)
+        self._last_use = np.zeros((layers, experts))
+        self._clock = 0
+        self._upcoming = self._BAND * (1 + np.arange(layers, 0, -1.0))[:, np.newaxis]
+
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        np.add(self._last_use, self._upcoming, out=self.priority)
+
+    def used(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> None:
+        self._clock += 1
+        last_use = self._last_use[layer]
+        last_use[experts] = self._clock
+        priority = self.priority[layer]
+        priority[:] = last_use
+        priority[experts] += self._BAND

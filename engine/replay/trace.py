@@ -1,0 +1,149 @@
+"""Session logs as a replay needs them: what was loaded, when answers began, and who was wanted by each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from engine.errors import SessionError
+from engine.experts.observer import Phase
+from engine.sessions.reader import Pass, decode_pass, decode_resident, read_records
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A model record: from here on this model answers, with these settings, from this cache."""
+
+    name: str
+    signature: str
+    layers: int
+    experts: int
+    top_k: int
+    slots: int
+    slot_bytes: int
+    policy: str
+    arenas: tuple[tuple[int, tuple[int, ...]], ...]  # slots, and the layers they serve
+    resident: np.ndarray  # keys
+    state: str | None  # packed; None in a log that does not carry it
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An answer begins."""
+
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One forward pass. wanted: layer, experts (int64, ascending), tokens that chose each; layers in turn."""
+
+    phase: Phase
+    tokens: int
+    wanted: tuple[tuple[int, np.ndarray, np.ndarray], ...]
+    missed: np.ndarray  # bool [layers, experts], as it happened
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A pass that cannot be read."""
+
+
+Happening: TypeAlias = Loaded | Request | Step | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Logs of one model, one after the other."""
+
+    names: tuple[str, ...]
+    model: Loaded  # the first one
+    happenings: tuple[Happening, ...]
+
+    @property
+    def steps(self) -> list[Step]:
+        return [one for one in self.happenings if isinstance(one, Step)]
+
+    def tokens(self, phase: Phase) -> int:
+        """Tokens computed in that phase."""
+        return sum(step.tokens for step in self.steps if step.phase == phase)
+
+
+def read_trace(paths: Sequence[Path]) -> Trace:
+    """SessionError when a log cannot be read, has no passes, or was made with another model than the others."""
+    happenings: list[Happening] = []
+    models: dict[str, Loaded] = {}
+    for path in paths:
+        found = _read(path)
+        if not any(isinstance(one, Step) for one in found):
+            raise SessionError(f"“{path.name}” holds no forward passes: nothing was answered while it was written.")
+        happenings += found
+        for one in found:
+            if isinstance(one, Loaded):
+                models.setdefault(f"{one.signature} {one.layers}x{one.experts}", one)
+                if len(models) > 1:
+                    first, other = models.values()
+                    raise SessionError(
+                        f"“{path.name}” holds answers of {other.name}, and before it came {first.name}: the experts of "
+                        "two models cannot be compared. Replay the logs of one model at a time."
+                    )
+    return Trace(tuple(path.name for path in paths), next(iter(models.values())), tuple(happenings))
+
+
+def _read(path: Path) -> list[Happening]:
+    found: list[Happening] = []
+    loaded: Loaded | None = None
+    for record in read_records(path):
+        if record["type"] == "model":
+            loaded = _loaded(record, path.name)
+            found.append(loaded)
+        elif record["type"] == "start":
+            found.append(Request(str(record.get("answer", ""))))
+        elif record["type"] == "pass":
+            try:
+                if loaded is None:
+                    raise SessionError("A pass comes before the model that made it.")
+                found.append(_step(decode_pass(record, loaded.layers, loaded.experts, loaded.top_k)))
+            except SessionError:
+                found.append(Gap())
+    return found
+
+
+def _loaded(record: Mapping[str, Any], log: str) -> Loaded:
+    try:
+        layers, slots = int(record["layers"]), int(record["slots"])
+        arenas = tuple(
+            (int(arena["slots"]), tuple(int(layer) for layer in arena["layers"])) for arena in record.get("arenas", ())
+        )
+        state = record.get("state")
+        return Loaded(
+            name=str(record.get("name", "")),
+            signature=str(record.get("signature", "")),
+            layers=layers,
+            experts=int(record["experts"]),
+            top_k=int(record["top_k"]),
+            slots=slots,
+            slot_bytes=int(record.get("slot_bytes", 0)),
+            policy=str(record["policy"]),
+            arenas=arenas or ((slots, tuple(range(layers))),),
+            resident=decode_resident(record),
+            state=state if isinstance(state, str) else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SessionError(f"“{log}” is damaged: it does not say which model answered.") from error
+
+
+def _step(done: Pass) -> Step:
+    layer_of, experts = np.nonzero(done.counts)
+    counts = done.counts[layer_of, experts]
+    ends = np.searchsorted(layer_of, np.arange(done.counts.shape[0] + 1))
+    wanted = tuple(
+        (layer, experts[start:end], counts[start:end])
+        for layer, (start, end) in enumerate(zip(ends.tolist(), ends[1:].tolist(), strict=False))
+        if end > start
+    )
+    return Step("decode" if done.phase == "decode" else "prefill", done.tokens, wanted, done.missed)
