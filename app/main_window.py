@@ -193,7 +193,7 @@ class MainWindow(QMainWindow):
         self.chat.busy_changed.connect(self._refresh)
         self.chat.session_changed.connect(self._session_changed)
         self.chat.context_used.connect(self._show_context)
-        self.chat.finished.connect(self._answer_finished)
+        self.chat.said.connect(self.sidebar.put_first)
         self.state.changed.connect(self._refresh)
         self.state.loaded.connect(self._model_loaded)
         self.state.refused.connect(self._model_refused)
@@ -253,15 +253,11 @@ class MainWindow(QMainWindow):
         model = self.state.model
         self.composer.meter.set_context(used, model.context if model else 0)
 
-    @Slot(object)
-    def _answer_finished(self, event: object) -> None:
-        self.sidebar.refresh(self.chat.session.path)
-
     @Slot()
     def _session_changed(self) -> None:
         session = self.chat.session
         self.setWindowTitle(f"{session.title} – Greenroom" if session.messages else "Greenroom")  # noqa: RUF001
-        self.sidebar.refresh(session.path)
+        self.sidebar.select(session.path)
         self._refresh()
 
     # ------------------------------------------------------------------------------------------ what one can do

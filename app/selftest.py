@@ -250,7 +250,7 @@ class SelfTest:
         """A saved conversation, opened from the list with a click."""
         path = self._sample()
         sidebar = self.window.sidebar
-        sidebar.refresh(self.window.chat.session.path)
+        sidebar.refresh()
         item = next(i for row in range(sidebar.list.count()) if (i := sidebar.list.item(row)).data(256) == str(path))
         place = sidebar.list.visualItemRect(item).center()
         QTest.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)

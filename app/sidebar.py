@@ -65,12 +65,11 @@ class Sidebar(QWidget):
         layout.addWidget(self.list, 1)
         layout.addWidget(line)
         layout.addWidget(foot)
-        self.refresh(None)
+        self.refresh()
 
     @Slot()
-    def refresh(self, current: Path | None) -> None:
-        """Read the folder again; ``current`` is the conversation on the screen."""
-        self._current = current
+    def refresh(self) -> None:
+        """Read the folder again."""
         self.list.clear()
         try:
             entries = list_conversations(self._folder)
@@ -84,7 +83,30 @@ class Sidebar(QWidget):
                 self.list.addItem(_heading(when))
             self.list.addItem(_item(entry))
         self.empty.setVisible(not entries)
-        self.select(current)
+        self.select(self._current)
+
+    def put_first(self, path: Path, title: str) -> None:
+        """This conversation was just added to: it leads the list. Without reading the folder again."""
+        self.empty.hide()
+        today = self.tr("Today")
+        if self.list.count() == 0 or self.list.item(0).text() != today:
+            self.list.insertItem(0, _heading(today))
+        for row in range(1, self.list.count()):
+            if self.list.item(row).data(PATH) == str(path):
+                if row == 1:
+                    return
+                self._take(row)
+                break
+        self.list.insertItem(1, _item(ConversationEntry(path.stem, path, title, 0.0)))
+        self.select(self._current)
+
+    def _take(self, row: int) -> None:
+        """Remove a row, and the heading above it when nothing is left under that."""
+        self.list.takeItem(row)
+        below = self.list.item(row)
+        above = self.list.item(row - 1)
+        if not above.data(PATH) and row > 1 and (below is None or not below.data(PATH)):
+            self.list.takeItem(row - 1)
 
     def select(self, current: Path | None) -> None:
         """Mark the conversation on the screen; None marks none."""

@@ -218,6 +218,8 @@ class Theme(QObject):
         if isinstance(app, QApplication):
             app.setStyle(QStyleFactory.create("Fusion"))
             app.setFont(font("body"))
+        if mode != "system":
+            self._tell_system()
         self._apply()
 
     @property
@@ -235,7 +237,13 @@ class Theme(QObject):
     def set_mode(self, mode: Mode) -> None:
         """Follow the system, or stay light or dark whatever it says."""
         self._mode = mode
+        self._tell_system()
         self._refresh()
+
+    def _tell_system(self) -> None:
+        """Title bars and the system's own dialogs follow too, where the system can do that."""
+        schemes = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}
+        QGuiApplication.styleHints().setColorScheme(schemes.get(self._mode, Qt.ColorScheme.Unknown))
 
     def _wants_dark(self) -> bool:
         if self._mode != "system":

@@ -63,7 +63,7 @@ class Fold(Column):
     def _name(self) -> None:
         if not self._ended:
             text = self.tr("Thinking…")
-        elif self._seconds is None:
+        elif self._seconds is None or self._seconds < 1:
             text = self.tr("Thought")
         else:
             text = self.tr("Thought for %1 s").replace("%1", f"{self._seconds:.0f}")

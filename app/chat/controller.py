@@ -46,6 +46,7 @@ class ChatController(QObject):
 
     busy_changed = Signal(bool)
     session_changed = Signal()  # another conversation, or this one got its file
+    said = Signal(Path, str)  # the conversation that was added to, and its title
     context_used = Signal(int)  # tokens
     finished = Signal(object)  # Finished, after it was shown
 
@@ -99,6 +100,12 @@ class ChatController(QObject):
         if live is not None and live.session is session:
             makers.append(self._live_view)
         self._transcript.show_messages(makers)
+        if session.damaged:
+            words = self.tr("%1 lines of its file cannot be read and are left out. The rest is complete.")
+            if session.damaged == 1:
+                words = self.tr("A line of its file cannot be read and is left out. The rest is complete.")
+            title = self.tr("A part of this conversation is damaged")
+            self._transcript.add_card("note", title, words.replace("%1", str(session.damaged)))
         last = next((m for m in reversed(session.messages) if m.timings is not None), None)
         used = last.timings.prompt_tokens + last.timings.answer_tokens if last and last.timings else 0
         self.context_used.emit(used)
@@ -152,6 +159,8 @@ class ChatController(QObject):
             Generate(live.id, self.session.history(), sampling, str(self.session.path), live.id, message.id)
         )
         self.busy_changed.emit(True)
+        if self.session.path is not None:
+            self.said.emit(self.session.path, self.session.title)
         if new:
             self.session_changed.emit()
         return True

@@ -20,6 +20,7 @@ class ChatSession:
         self._log: SessionLog | None = None
         self.path: Path | None = None
         self.messages: list[Message] = []
+        self.damaged = 0  # lines of the file that could not be read
 
     @classmethod
     def open(cls, path: Path, program: str) -> ChatSession:
@@ -29,6 +30,7 @@ class ChatSession:
         leaf = conversation.latest_leaf()
         session.messages = conversation.path_to(leaf.id if leaf else None)
         session.path = path
+        session.damaged = conversation.damaged
         return session
 
     @property

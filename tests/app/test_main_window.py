@@ -356,3 +356,33 @@ def test_narrow_window_folds_its_columns_and_a_wide_one_has_them_back(bench: Ben
     window.resize(1280, 800)
     assert window.sidebar.isVisible() and window.panels.isVisible()
     assert (bench.settings.sidebar_open, bench.settings.panels_open) == (True, True)
+
+
+def test_conversation_that_is_added_to_leads_the_list(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    for text in ("First", "Second", "Third"):
+        window.new_chat()
+        ask(window, text)
+        bench.engine.answer("ok")
+        qtbot.waitUntil(lambda: not window.chat.busy)
+    titles = [window.sidebar.list.item(row).text() for row in range(window.sidebar.list.count())]
+    assert titles == ["Today", "Third", "Second", "First"]
+    first = next(p for p in (bench.data / "conversations").iterdir() if "First" in p.read_text("utf-8"))
+    window.open_conversation(first)
+    ask(window, "More")
+    titles = [window.sidebar.list.item(row).text() for row in range(window.sidebar.list.count())]
+    assert titles == ["Today", "First", "Third", "Second"]
+    assert window.sidebar.list.currentItem().text() == "First"
+    window.sidebar.refresh()
+    assert window.sidebar.list.currentItem().text() == "First"
+
+
+def test_lines_that_cannot_be_read_are_told(bench: Bench, qtbot) -> None:
+    with SessionLog.create(bench.data / "conversations", "test") as log:
+        log.append_message("m1", None, "user", "Question")
+    with log.path.open("ab") as file:
+        file.write(b"garbage\n")
+    window = bench.start()
+    window.open_conversation(log.path)
+    assert [card.kind for card in cards(window)] == ["note"]
+    assert "A line of its file" in cards(window)[0].text.text()
