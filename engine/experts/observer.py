@@ -9,6 +9,8 @@ import numpy as np
 
 from engine.messages import CacheCounters, Cell
 
+NO_EXPERT = 65535  # in ``PassRecord.routed``: this place chose nobody
+
 Phase = Literal["prefill", "decode"]
 
 
@@ -105,6 +107,8 @@ class Observer:
     def end_pass(self, seconds: float) -> PassRecord:
         """Close the pass and add it to the running counts; an unfinished pass (stopped) is closed the same way."""
         self.in_pass = False
+        if self._now.routed is not None:  # a stop may fall between a layer's router and its experts
+            self._now.routed[~self._now.counts.any(axis=1)] = NO_EXPERT
         self._now.seconds = seconds
         self.last = self._now
         for running in (self.answer, self.chat, self.total):
@@ -139,5 +143,5 @@ class Observer:
         return cells.astype(np.uint8)
 
     def _fresh(self, phase: Phase, tokens: int) -> PassRecord:
-        routed = np.full((self.shape[0], self.top_k), 65535, np.uint16) if tokens == 1 else None
+        routed = np.full((self.shape[0], self.top_k), NO_EXPERT, np.uint16) if tokens == 1 else None
         return PassRecord(phase, tokens, np.zeros(self.shape, np.uint32), np.zeros(self.shape, bool), routed)

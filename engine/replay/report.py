@@ -116,7 +116,7 @@ def _best(results: Sequence[Report]) -> list[str]:
     lines = []
     for budget in dict.fromkeys(result["experts"] for result in results):
         online = [r for r in results if r["experts"] == budget and r["policy"] not in ("belady", "lru")]
-        online = [result for result in online if result["closed"] is not None]
+        online = [result for result in online if (result["closed"] or 0) > 0]
         if online:
             best = max(online, key=lambda result: float(result["closed"]))
             lines.append(f"{budget}: {best['policy']} goes {best['closed']:.0%} of the way from lru to the bound")

@@ -31,6 +31,7 @@ class ActivationRatio(Policy):
         self._answer = np.zeros((layers, experts))  # decode pass, _answer begins with the prompt's share of them
         self._prompt_tokens = 0.0
         self._answer_tokens = 0.0
+        self._in_prompt = False
         self.priority[:] = self.EPSILON * self._weight
 
     def begin_request(self) -> None:
@@ -38,7 +39,8 @@ class ActivationRatio(Policy):
         self._prompt_tokens = self._answer_tokens = 0.0
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
-        if phase == "prefill":
+        self._in_prompt = phase == "prefill"
+        if self._in_prompt:
             self._prompt_tokens += tokens
             return
         if not self._answer_tokens:
@@ -46,13 +48,13 @@ class ActivationRatio(Policy):
         self._answer_tokens += 1
 
     def used(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> None:
-        if not self._answer_tokens:
+        if self._in_prompt:
             self._prompt[layer, experts] += counts
             return
         answer = self._answer[layer]
         answer[experts] += counts
         priority = self.priority[layer]
-        np.multiply(answer, 1 / self._answer_tokens, out=priority)
+        np.multiply(answer, 1 / max(1.0, self._answer_tokens), out=priority)
         priority += self.EPSILON
         priority *= self._weight[layer]
 
