@@ -11,7 +11,7 @@ from engine.prediction.predictors import Predictor, Sample, Silent, Wants, check
 from engine.prediction.shape import Phase, Shape, State
 
 _RATE = 0.5
-_EVERY = 2  # tokens: weights need not learn from each
+_EVERY = 4  # tokens: weights need not learn from each
 _FLOOR = 0.002  # a member that is wrong now may be right later
 _WORTH_ASKING = 0.05  # weight
 _FAR = 8  # distances from here on share their weights
@@ -29,7 +29,9 @@ class Blend(Silent):
         super().__init__(shape)
         self.members = tuple(members)
         self.weights = np.full((_FAR, len(self.members)), 1.0 / len(self.members))  # [distance, member]
-        self._guesses: dict[int, list[tuple[int, np.ndarray, list[int]]]] = {}
+        self._buffer = np.zeros((len(self.members), shape.experts), np.float32)
+        self._current: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}  # see _shared_out
+        self._guesses: dict[int, list[tuple[int, np.ndarray, tuple[int, ...]]]] = {}
         self._tokens = 0
 
     @property
@@ -72,6 +74,8 @@ class Blend(Silent):
         if counts is None:
             for place, chances, who in guesses:
                 self._follow(place, chances, who, list(ids))
+            if guesses:
+                self._current.clear()
         for member in self.members:
             member.routed(layer, ids, counts)
 
@@ -80,34 +84,45 @@ class Blend(Silent):
             member.end_pass()
 
     def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        chances, who = [], []
+        place, target = min(distance, _FAR) - 1, layer + distance
+        spoke: list[int] = []
+        chances = self._buffer
         for number, member in enumerate(self.members):
             chance = member.predict(layer, distance)
             if chance is not None:
-                chances.append(chance)
-                who.append(number)
-        if not chances:
+                chances[len(spoke)] = chance
+                spoke.append(number)
+        if not spoke:
             return None
-        stack = np.stack(chances)
-        place = min(distance, _FAR) - 1
-        weights = self.weights[place, who]
-        target = layer + distance
+        who = tuple(spoke)
+        chances = chances[: len(who)]
         if self._tokens % _EVERY == 0 and target < self.shape.layers:
-            self._guesses.setdefault(target, []).append((place, stack, who))
-        return ((weights / weights.sum()) @ stack).astype(np.float32, copy=False)
+            self._guesses.setdefault(target, []).append((place, chances.copy(), who))
+        return self._shared_out(place, who) @ chances
 
-    def _follow(self, place: int, chances: np.ndarray, who: list[int], ids: list[int]) -> None:
+    def _shared_out(self, place: int, who: tuple[int, ...]) -> np.ndarray:
+        """The weights of those who have an opinion, float32, summing to 1."""
+        known = self._current.get((place, who))
+        if known is None:
+            weights = self.weights[place, list(who)]
+            known = self._current[place, who] = (weights / weights.sum()).astype(np.float32)
+        return known
+
+    def _follow(self, place: int, chances: np.ndarray, who: tuple[int, ...], ids: list[int]) -> None:
         """One step: members that gave the chosen experts more, and the others less, gain."""
-        weights = self.weights[place, who]
-        held = weights.sum()  # silent members keep theirs
-        weights = weights / held
-        blended = np.clip(weights @ chances, 0.01, 0.99)
+        weights = self._shared_out(place, who).astype(np.float64)
+        blended = weights @ chances
+        blended = np.minimum(np.maximum(blended, 0.01, out=blended), 0.99, out=blended)
         slope = 1.0 / (1.0 - blended)
         slope[ids] = -1.0 / blended[ids]
-        gradient = chances @ slope / (2 * self.shape.top_k)
-        weights = weights * np.exp(-_RATE * np.clip(gradient - gradient @ weights, -4, 4))
+        gradient = chances @ slope
+        gradient -= gradient @ weights
+        gradient *= _RATE / (2 * self.shape.top_k)
+        weights = weights * np.exp(-np.minimum(np.maximum(gradient, -2.0), 2.0))
         weights = np.maximum(weights / weights.sum(), _FLOOR)
-        self.weights[place, who] = weights * (held / weights.sum())
+        members = list(who)
+        held = self.weights[place, members].sum()  # silent members keep theirs
+        self.weights[place, members] = weights * (held / weights.sum())
 
     def study(self, sample: Sample) -> None:
         for member in self.members:
@@ -131,3 +146,4 @@ class Blend(Silent):
             if saved is not None:
                 self.weights[:, number] = np.maximum(checked(saved, (_FAR,)), _FLOOR)
         self.weights /= self.weights.sum(axis=1, keepdims=True)
+        self._current.clear()

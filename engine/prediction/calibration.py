@@ -37,11 +37,12 @@ class Margins:
     def chances(self, margins: np.ndarray, place: int) -> np.ndarray:
         """Chances for margins of distance number ``place`` (0: one layer ahead)."""
         a, b = self.curve[place].tolist()
-        # sigmoid(x) = (1 + tanh(x / 2)) / 2, which no x overflows
-        chances = np.tanh(margins * np.float32(0.5 * a) + np.float32(0.5 * b))
-        chances += 1.0
-        chances *= 0.5
-        return chances
+        return _sigmoid(margins * np.float32(a) + np.float32(b))
+
+    def chances_ahead(self, margins: np.ndarray) -> np.ndarray:
+        """Chances for ``margins [n, experts]`` of distances 1 to n."""
+        curve = self.curve[: len(margins)].astype(np.float32)
+        return _sigmoid(margins * curve[:, :1] + curve[:, 1:])
 
     def observe(self, margins: np.ndarray, place: int, ids: np.ndarray | list[int]) -> None:
         """Experts ``ids`` were chosen where ``margins [experts]`` had been seen: one step down the log loss."""
@@ -58,3 +59,12 @@ class Margins:
         a -= (bb * slope_a - ab * slope_b) / determinant
         b -= (aa * slope_b - ab * slope_a) / determinant
         self.curve[place] = min(max(a, 0.1), _STEEPEST), min(max(b, -5.0), 5.0)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)) as (1 + tanh(x / 2)) / 2, which no x overflows; in place."""
+    x *= 0.5
+    np.tanh(x, out=x)
+    x += 1.0
+    x *= 0.5
+    return x

@@ -76,6 +76,7 @@ class CallSheet(Learner):
             self._sheet = None
         if self._sheet is not None:
             self._margins[0] = self._sheet
+            self._chances[0] = self._curve.chances(self._sheet, 0)
             self._valid[0] = True
             self._sheet = None
 
@@ -92,7 +93,7 @@ class CallSheet(Learner):
         target = layer + distance
         if target >= self.shape.layers or not self._valid[0, target]:
             return None
-        return self._curve.chances(self._margins[0, target], 0)
+        return self._chances[0, target]
 
     def study(self, sample: Sample) -> None:
         if sample.hidden is None or sample.embeddings is None:

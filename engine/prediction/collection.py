@@ -122,16 +122,9 @@ class Collection:
 
         Each row sums to 1, or to 0 where no entry has counts.
         """
-        rows = self._matrices[entries, first:last].astype(np.float32)
-        factor = self._row_weight[entries, first:last] * weights[:, None].astype(np.float32)
-        total = (factor > 0).T @ weights.astype(np.float32)
-        mixed = np.einsum("nl,nle->le", factor, rows)
-        return mixed / np.maximum(total, 1e-12)[:, None]
-
-    def share(self, entries: np.ndarray, weights: np.ndarray, layer: int) -> np.ndarray:
-        """``shares`` of one layer: float32 ``[experts]``, sums to 1, or 0 where no entry has counts."""
-        mixed = (self._row_weight[entries, layer] * weights) @ self._matrices[entries, layer]
-        mixed *= 1.0 / max(float(mixed.sum()), 1e-12)
+        factor = self._row_weight[entries, first:last] * weights[:, None]
+        mixed = np.einsum("nl,nle->le", factor, self._matrices[entries, first:last].astype(np.float32))
+        mixed /= np.maximum(np.add.reduce(mixed, axis=1, keepdims=True), 1e-12)
         return mixed
 
     def likelihood(self, entries: np.ndarray, weights: np.ndarray, layer: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from engine.prediction.predictors import Silent
 from engine.prediction.shape import PHASES, Phase, Shape, State
 
 MATCHES = 8
+HORIZON = 4  # layers read out of a match; farther ones are left to the request's own counts
 PRIOR_TOKENS = 4.0  # what the collection's mean weighs against the request's own tokens, while no layer has routed
 
 
@@ -39,7 +40,7 @@ class Eam(Silent):
         self._matching = matching
         self._match = {phase: Match(self.collections[phase]) for phase in PHASES} if matching else {}
         self._means: dict[Phase, np.ndarray] = {}
-        self._found: tuple[np.ndarray, np.ndarray] | None = None
+        self._ahead: np.ndarray | None = None
 
     def begin_request(self) -> None:
         self.matrices.begin_request()
@@ -53,7 +54,7 @@ class Eam(Silent):
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         self.matrices.begin_pass(phase, tokens)
-        self._found = None
+        self._ahead = None
         if self._matching:
             self._match[phase].begin()
 
@@ -61,7 +62,7 @@ class Eam(Silent):
         self.matrices.routed(layer, list(ids), counts)
         if not self._matching:
             return
-        self._found = None
+        self._ahead = None
         match = self._match[self.matrices.phase]
         if counts is None:
             match.seen(layer, ids)
@@ -74,16 +75,25 @@ class Eam(Silent):
     def predict(self, layer: int, distance: int) -> np.ndarray | None:
         if not self._matching:
             return None
-        phase = self.matrices.phase
-        match, collection = self._match[phase], self.collections[phase]
-        target = layer + distance
-        if layer >= 0 and target < self.shape.layers and match.layer >= 0 and len(collection) and not match.stale:
-            if self._found is None:
-                self._found = match.best(self.matches)
-            share = collection.share(*self._found, target)
-            if share.any():
-                return self._per_token(share)
-        return self._stand_in(target % self.shape.layers)
+        if layer >= 0 and layer + distance < self.shape.layers:
+            ahead = self._matched()
+            place = layer + distance - self._match[self.matrices.phase].layer - 1
+            if 0 <= place < len(ahead) and ahead[place].any():
+                return ahead[place]
+        return self._stand_in((layer + distance) % self.shape.layers)
+
+    def _matched(self) -> np.ndarray:
+        """Chances of the next layers by the best matches, float32 ``[up to HORIZON, experts]``; once per layer."""
+        if self._ahead is None:
+            phase = self.matrices.phase
+            match, collection = self._match[phase], self.collections[phase]
+            if match.layer < 0 or not len(collection) or match.stale:
+                self._ahead = np.zeros((0, self.shape.experts), np.float32)
+            else:
+                first = match.layer + 1
+                shares = collection.shares(*match.best(self.matches), first, min(first + HORIZON, self.shape.layers))
+                self._ahead = self._per_token(shares)
+        return self._ahead
 
     def _stand_in(self, target: int) -> np.ndarray | None:
         """The request's own row, leaning on the collection's mean while it has few tokens."""

@@ -21,7 +21,8 @@ class Scored(Silent):
         super().__init__(shape)
         self._curve = Margins(shape.top_k, distances)
         self._distances = distances
-        self._margins = np.zeros((distances, shape.layers, shape.experts), np.float32)
+        self._margins = np.zeros((distances, shape.layers, shape.experts), np.float32)  # [distance - 1, layer meant]
+        self._chances = np.zeros_like(self._margins)
         self._valid = np.zeros((distances, shape.layers), bool)
         self._tokens = 0
 
@@ -39,11 +40,14 @@ class Scored(Silent):
         target, place = layer + distance, distance - 1
         if target >= self.shape.layers or place >= self._distances or not self._valid[place, target]:
             return None
-        return self._curve.chances(self._margins[place, target], place)
+        return self._chances[place, target]
 
     def _foresee(self, layer: int, distance: int, scores: np.ndarray) -> None:
-        self._margins[distance - 1, layer + distance] = self._curve.margins(padded(scores, self.shape.experts))
-        self._valid[distance - 1, layer + distance] = True
+        place, target = distance - 1, layer + distance
+        margins = self._curve.margins(padded(scores, self.shape.experts))
+        self._margins[place, target] = margins
+        self._chances[place, target] = self._curve.chances(margins, place)
+        self._valid[place, target] = True
 
     def state(self) -> State:
         return {f"{self.name}/curve": self._curve.curve.copy()}

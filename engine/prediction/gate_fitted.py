@@ -29,6 +29,7 @@ class GateFitted(Learner):
             Ridge(self._basis.rank, min(horizon, shape.layers - 1 - layer) * shape.experts)
             for layer in range(shape.layers - 1)
         ]
+        self._places = np.arange(horizon)
         self._inputs = np.zeros((shape.layers, shape.hidden), np.float32)
         self._scores = np.zeros((shape.layers, shape.experts), np.float32)
         self._heard = np.zeros(shape.layers, bool)
@@ -57,9 +58,11 @@ class GateFitted(Learner):
             foreseen = self.maps[layer].predict(self._basis.apply(row))
             if foreseen is not None:
                 margins = self._curve.margins(foreseen.reshape(-1, shape.experts))
-                for place in range(len(margins)):
-                    self._margins[place, layer + 1 + place] = margins[place]
-                    self._valid[place, layer + 1 + place] = True
+                places = self._places[: len(margins)]
+                targets = places + (layer + 1)
+                self._margins[places, targets] = margins
+                self._chances[places, targets] = self._curve.chances_ahead(margins)
+                self._valid[places, targets] = True
 
     def end_pass(self) -> None:
         if self._heard.all():

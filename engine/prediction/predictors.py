@@ -80,6 +80,7 @@ class Predictor(Protocol):
         """Chances of the experts of layer ``layer + distance``, seen after ``layer`` routed (-1: before the first).
 
         distance >= 1. Beyond the last layer the next token's layers follow, where the predictor can see that far.
+        The array is the predictor's own: not to be written to, and valid until its next call.
         """
 
     def study(self, sample: Sample) -> None:
@@ -175,20 +176,29 @@ class Popularity(Silent):
             phase: np.zeros((shape.layers, shape.experts), np.float64) for phase in PHASES
         }
         self._phase: Phase = "prefill"
+        self._chances: dict[int, np.ndarray] = {}  # by layer, of the present phase
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
+        if phase != self._phase:
+            self._chances.clear()
         self._phase = phase
 
     def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
         self.counts[self._phase][layer, ids] += 1 if counts is None else counts
+        self._chances.pop(layer, None)
 
     def predict(self, layer: int, distance: int) -> np.ndarray | None:
         target = self.target(layer, distance)
+        known = self._chances.get(target)
+        if known is not None:
+            return known
         for phase in (self._phase, *PHASES):
             counts = self.counts[phase][target]
             total = counts.sum()
             if total:
-                return np.minimum(counts * (self.shape.top_k / total), 1.0).astype(np.float32)
+                chances = np.minimum(counts * (self.shape.top_k / total), 1.0).astype(np.float32)
+                self._chances[target] = chances
+                return chances
         return None
 
     def state(self) -> State:
@@ -199,6 +209,7 @@ class Popularity(Silent):
             saved = state.get(f"{self.name}/{phase}")
             if saved is not None:
                 self.counts[phase][:] = checked(saved, self.counts[phase].shape)
+        self._chances.clear()
 
 
 class PreviousToken(Silent):
@@ -226,7 +237,7 @@ class PreviousToken(Silent):
 
     def predict(self, layer: int, distance: int) -> np.ndarray | None:
         target = self.target(layer, distance)
-        return self._last[target].copy() if self._known[target] else None
+        return self._last[target] if self._known[target] else None
 
 
 def checked(saved: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

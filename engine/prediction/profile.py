@@ -90,7 +90,7 @@ def save_profile(profile: Profile, path: Path | None = None) -> list[str]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with draft.open("wb") as file:
-            np.savez_compressed(file, **{_META: np.array(json.dumps(about))}, **tables)  # type: ignore[arg-type]
+            np.savez(file, **{_META: np.array(json.dumps(about))}, **tables)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
