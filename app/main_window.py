@@ -287,6 +287,7 @@ class MainWindow(QMainWindow):
             self.chat.stop()
         else:
             self.state.cancel()
+        self.composer.setFocus()  # the button is about to be Send, and to have nothing to send
 
     @Slot()
     def open_picker(self) -> None:

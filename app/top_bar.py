@@ -36,8 +36,10 @@ class ModelPill(QPushButton):
         if state.model is not None:
             model = state.model
             here, all_ = model.slots * model.slot_bytes, model.total_experts * model.slot_bytes
-            experts = self.tr("experts %1 of %2").replace("%1", format.size(min(here, all_)))
-            text = f"{_short(model.name)}  ·  {experts.replace('%2', format.size(all_))}"
+            experts = self.tr("experts %1 of %2").replace("%1", format.size(here)).replace("%2", format.size(all_))
+            if here >= all_:
+                experts = self.tr("all experts at hand, %1").replace("%1", format.size(all_))
+            text = f"{_short(model.name)}  ·  {experts}"
             self._mark = "good"
             tip = self.tr("%1: choose another model").replace("%1", model.name)
         elif state.problem:
