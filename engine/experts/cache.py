@@ -16,6 +16,8 @@ import numpy as np
 
 from engine.experts.policies import Policy
 
+FEW = 6  # up to so many, looking for the lowest again and again is faster than parting them all
+
 
 class Lease(NamedTuple):
     """Slots pinned for some experts of one layer. ``missing`` says which must still be filled."""
@@ -78,13 +80,12 @@ class ExpertCache:
             return 0
         self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
         keys = wanted + layer * self._experts
-        missing = self._slot_of.take(keys) < 0
-        count = int(np.count_nonzero(missing))
-        if count:
+        absent = keys[self._slot_of.take(keys) < 0]
+        if len(absent):
             self._may_leave[keys] = False
-            self._take(keys[missing])
+            self._take(absent)
             self._may_leave[keys] = True
-        return count
+        return len(absent)
 
     def _come_and_go(self, lease: Lease) -> int:
         self.release(lease)
@@ -171,11 +172,15 @@ class ExpertCache:
 
 def lowest(values: np.ndarray, count: int) -> np.ndarray:
     """Where the ``count`` lowest values are, among equals the first ones: who, not in which order."""
-    if count == 1:
-        return np.array([values.argmin()])
-    parted = values.copy()
-    parted.partition(count - 1)
-    highest = parted[count - 1]
+    rest = values.copy()
+    if count <= FEW:
+        found = np.empty(count, dtype=np.int64)
+        for number in range(count):
+            found[number] = one = rest.argmin()
+            rest[one] = np.inf
+        return found
+    rest.partition(count - 1)
+    highest = rest[count - 1]
     found = (values <= highest).nonzero()[0]
     if len(found) > count:
         below = values[found] < highest
