@@ -173,6 +173,7 @@ class Match:
         if collection.version != self._version:
             self._version = collection.version
             self._rows = collection.rows
+            self._inverse_norms = collection.inverse_norms
             self._safe_picks = _SUM_LIMIT // max(1, collection.peak)
             if collection.room != self._sized:
                 self._sized = collection.room
@@ -221,12 +222,12 @@ class Match:
     def scores(self) -> np.ndarray:
         """float32 ``[entries]``: cosine over the layers seen times the iteration matrix's norm, which is the same for
         every entry and so not worth a pass over the array. Valid until the next call; zeros before the first layer."""
-        padded = self._padded
-        if self.layer < 0:
+        padded, layer = self._padded, self.layer
+        if layer < 0:
             padded.fill(0)
         else:
             sums = np.add(self._large, self._small, padded) if self._flushed else self._small
-            np.multiply(sums, self.collection.inverse_norms[self.layer], padded)
+            np.multiply(sums, self._inverse_norms[layer], padded)
         return self._scores
 
     def cosines(self) -> np.ndarray:
