@@ -237,6 +237,7 @@ def test_unload_gives_the_memory_back_at_once(engine: Engine, tiny_chat_model: P
     def experts_modules() -> list[object]:
         return [o for o in gc.get_objects() if type(o).__name__ == "Qwen2MoeExperts" and "greenroom_layer" in vars(o)]
 
+    gc.collect()  # what earlier tests left behind
     engine.send(LoadModel(str(tiny_chat_model), experts="100%"))
     engine.send(_ask())
     engine.wait_for(Finished)

@@ -30,7 +30,7 @@ class NextUse(Policy):
 
     name = "next-use"
     STATE = ("priority", "_shares", "_weights", "_step")
-    LIFETIMES = (2.0, 8.0, 64.0)  # tokens
+    LIFETIMES = (2.0, 16.0, 128.0)  # tokens
     PROMPT_WORTH = 8.0  # tokens
     LEARNING_RATE = 0.02
     FLOOR = 0.01  # of a share inside the logit: what was never seen may come
