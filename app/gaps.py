@@ -39,6 +39,7 @@ class GapMeter(QObject):
     @phase.setter
     def phase(self, name: str) -> None:
         self._phase = name
+        self.longest_ms.setdefault(name, 0.0)  # it may be over before the next tick
 
     @Slot()
     def _tick(self) -> None:
