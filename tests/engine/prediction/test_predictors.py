@@ -288,7 +288,7 @@ def test_a_prefill_teaches_both_before_the_first_word(model: LinearModel) -> Non
             pass
         assert predictor.learnt >= 100
         found = play(model, predictor, tokens=30, learn=False)
-        assert min(found.values()) > 0.9, kind
+        assert min(found.values()) > 0.8, kind
 
 
 def test_wide_models_are_fitted_in_few_directions() -> None:
