@@ -2,8 +2,8 @@
 
 The collector runs on whatever thread happens to allocate. On the engine thread it could find a dead cycle with a Qt
 object in it and delete that there, which crashes. So automatic collection is off, and a timer does it in the window's
-thread. A full collection walks through everything the heavy libraries made (over 100 ms), so what lives when a model
-has been loaded is set aside (``freeze``) until the next load begins, and full collections wait until nothing goes on.
+thread. A full collection walks through everything the heavy libraries made (300 ms), so what lives when they have been
+imported is set aside for good, and full collections wait until nothing goes on or a model has gone.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ class GarbageCollector(QObject):
 
     @Slot()
     def set_aside(self) -> None:
-        """Everything alive now is here to stay until ``take_back``; collections need not look at it."""
+        """Everything alive now is here to stay; collections need not look at it again."""
         gc.freeze()
 
     @Slot()
-    def take_back(self) -> None:
-        """What was set aside may be garbage soon: the next collection looks at all of it, busy or not."""
-        gc.unfreeze()
+    def collect_soon(self) -> None:
+        """Something big was let go: the next collection is a full one, busy or not."""
         self._full_next = True
 
     @Slot()

@@ -45,8 +45,8 @@ class Program:
         program = f"greenroom {version()}"
         self.window = MainWindow(self.client, self.theme, self.settings, conversations, program)
         self.garbage = GarbageCollector(self._busy)
-        self.window.state.load_began.connect(self.garbage.take_back)
-        self.window.state.loaded.connect(self.garbage.set_aside)
+        self.client.ready.connect(self.garbage.set_aside)
+        self.window.state.load_began.connect(self.garbage.collect_soon)
         self.window.closed.connect(self.app.quit)
 
     def _busy(self) -> bool:
