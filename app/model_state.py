@@ -78,7 +78,8 @@ class ModelState(QObject):
                 settings.last_device,
                 settings.last_dtype,
             )
-        return LoadModel(source)
+        # the demo would fit whole; with half of its experts one sees them come and go
+        return LoadModel(source, experts="50%") if source == DEMO else LoadModel(source)
 
     def load(self, command: LoadModel) -> None:
         self._wanted = command

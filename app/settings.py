@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
+from engine.messages import DEFAULT_POLICY
+
 log = logging.getLogger("greenroom.settings")
 
 T = TypeVar("T")
@@ -88,7 +90,7 @@ class Settings:
     # the model
     last_source = Option("")  # what LoadModel took; empty: none yet
     last_experts = Option("auto")
-    last_policy = Option("lru")
+    last_policy = Option(DEFAULT_POLICY)
     last_context = Option(0, between(0, 100_000_000))
     last_device = Option("auto")
     last_dtype = Option("auto")

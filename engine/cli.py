@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import GreenroomError
-from engine.messages import POLICIES, LoadModel
+from engine.messages import DEFAULT_POLICY, POLICIES, LoadModel
 from engine.profile_verb import add_profile_verb
 
 MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
@@ -90,19 +90,19 @@ def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> No
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--experts", default="auto", metavar="AMOUNT", help=EXPERTS_HELP)
     names = ", ".join(POLICIES)
-    parser.add_argument("--policy", default="lru", help=f"who leaves a full cache: {names} (default: %(default)s)")
+    parser.add_argument(
+        "--policy", default=DEFAULT_POLICY, help=f"who leaves a full cache: {names} (default: %(default)s)"
+    )
     parser.add_argument("--context", type=int, default=0, metavar="N", help="tokens of context (default: by the plan)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--threads", type=int, metavar="N", help="cores for computing (default: torch's choice)")
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="cores for computing (default: all but one)"
+    )
     if dtype:
         parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: auto)")
 
 
 def _load_command(options: argparse.Namespace) -> LoadModel:
-    if options.threads:
-        import torch
-
-        torch.set_num_threads(options.threads)
     return LoadModel(
         options.model,
         options.experts,
@@ -110,6 +110,7 @@ def _load_command(options: argparse.Namespace) -> LoadModel:
         options.context,
         options.device,
         getattr(options, "dtype", "float32"),
+        options.threads,
     )
 
 

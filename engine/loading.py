@@ -21,6 +21,7 @@ from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore
 from engine.hardware.plan import Demand, MemoryPlan, kv_bytes_per_token, plan_memory
+from engine.hardware.probes import computing_threads
 from engine.messages import LoadModel, ModelLoaded
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
@@ -96,6 +97,7 @@ def load(
             raise Cancelled("Loading was stopped.")
         report(detail, fraction)
 
+    torch.set_num_threads(command.threads or computing_threads())
     step("reading headers", 0.0)
     found = inspect(command.source)
     device = make_device(command.device)

@@ -53,6 +53,8 @@ POLICIES: dict[str, str] = {
     "next-use": "The expert that will probably be needed again last leaves. Learns while you chat; hits most often.",
 }
 
+DEFAULT_POLICY = "next-use"
+
 # ---------------------------------------------------------------------------------------------- commands
 
 
@@ -67,10 +69,11 @@ class LoadModel:
 
     source: str
     experts: str = "auto"
-    policy: str = "lru"
+    policy: str = DEFAULT_POLICY
     context: int = 0
     device: str = "auto"  # "auto", "cpu", "cuda", "cuda:1"
     dtype: str = "auto"  # "auto", "float32", "bfloat16", "float16"
+    threads: int = 0  # cores for computing; 0: all but one
 
 
 @dataclass(frozen=True, slots=True)

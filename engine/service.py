@@ -125,6 +125,9 @@ class EngineService:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+            from engine.hardware.probes import memory_snapshot
+
+            self._emit(memory_snapshot(0, 0, 0, on_card=False))
 
     def _report(self, command: LoadModel) -> Callable[[str, float | None], None]:
         name = "the demo model" if command.source == "demo" else command.source

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
@@ -14,7 +14,8 @@ import torch
 import transformers
 
 from engine.errors import explain
-from engine.experts.observer import Phase
+from engine.experience import Experience
+from engine.experts.observer import PassRecord, Phase
 from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Step, TextGenerator
 from engine.hardware.probes import memory_snapshot, processor_name
 from engine.loading import load
@@ -72,6 +73,16 @@ class ModelSession:
         if command.source == "demo" and not demo.is_built():
             demo.build_demo(progress=report, cancelled=stopped)
         self._loaded = load(command, report, stopped)
+        try:
+            self._experience = Experience(self._loaded.info)
+            report("filling slots with the experts that past answers used", 0.97)
+            self._loaded.runtime.warm(self._experience.likely_first(), stopped)
+        except BaseException:
+            self._loaded.close()
+            raise
+        if self._experience.note:
+            notes = (*self._loaded.info.notes, self._experience.note)
+            self._loaded.info = replace(self._loaded.info, notes=notes)
         self._generator = TextGenerator(self._loaded)
         self._telemetry = Telemetry(self._loaded)
         self._recorded_in = ""  # the log whose last model record is still true
@@ -93,6 +104,7 @@ class ModelSession:
             ready = next(steps)
             assert isinstance(ready, PromptReady)
             self._begin(command, ready, recorder)
+            self._experience.begin_request()
             answer = _Answer(Timings(ready.prompt_tokens, ready.reused_tokens))
             try:
                 for step in steps:
@@ -101,8 +113,8 @@ class ModelSession:
                 log.exception("the answer broke off")
                 self._recorded_in = ""  # what the broken pass did to the cache is in no record
                 answer.reason, answer.error = "error", explain(error)
-            self._telemetry.pause()
             self._snapshot_all("idle", answer.count)
+            self._telemetry.pause()
             cost = self._counters().minus(before)
             text = "".join(answer.pieces)
             finished = Finished(
@@ -110,6 +122,7 @@ class ModelSession:
             )
             recorder.finish(finished)
             self._emit(finished)
+        self._experience.end_request()
 
     def _begin(self, command: Generate, ready: PromptReady, recorder: Recorder) -> None:
         if command.log != self._recorded_in:
@@ -121,26 +134,30 @@ class ModelSession:
 
     def _take(self, step: Step, request_id: str, answer: _Answer, recorder: Recorder) -> None:
         if isinstance(step, Prefilled):
-            recorder.forward_pass(step.record)
+            self._record(step.record, recorder)
             self._emit(PrefillProgress(request_id, step.done_tokens, step.total_tokens))
             self._sample("prefill", answer.count)
         elif isinstance(step, Decoded):
             answer.count = step.count
             answer.pieces.append(step.text)
             if step.record is not None:
-                recorder.forward_pass(step.record)
+                self._record(step.record, recorder)
                 self._telemetry.add(step.record)
             recorder.text(step.text)
             self._emit(Token(request_id, step.text, step.count))
             self._sample("decode", step.count)
         elif isinstance(step, Ended):
             for record in step.records:
-                recorder.forward_pass(record)
+                self._record(record, recorder)
             answer.pieces.append(step.text)
             answer.reason, answer.timings, answer.seed = step.reason, step.timings, step.seed
             if step.text:
                 recorder.text(step.text)
                 self._emit(Token(request_id, step.text, answer.count))
+
+    def _record(self, record: PassRecord, recorder: Recorder) -> None:
+        recorder.forward_pass(record)
+        self._experience.add(record)
 
     # ------------------------------------------------------------------------------------------ snapshots
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from engine.experts.observer import PassRecord
 from engine.loading import LoadedModel
@@ -13,6 +13,10 @@ from engine.messages import CacheSnapshot, ExpertSnapshot
 
 WINDOW = 64  # decode tokens
 INTERVAL = 0.1  # seconds between snapshots while something runs
+
+
+# hit rate 0..1, bytes per token, stall seconds per token, tokens per second
+_Figures: TypeAlias = tuple[float | None, float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Telemetry:
         self._runtime = loaded.runtime
         self._window: deque[_Sample] = deque(maxlen=WINDOW)
         self._next = 0.0
+        self._figures: _Figures = (None, None, None, None)
 
     def add(self, record: PassRecord) -> None:
         """Count a decode pass; others change nothing here."""
@@ -40,7 +45,8 @@ class Telemetry:
             )
 
     def pause(self) -> None:
-        """An answer ended: the time until the next does not count as decoding."""
+        """An answer ended: the time until the next does not count as decoding. The last figures stay until then."""
+        self._figures = self._windowed()
         self._window.clear()
 
     def due(self) -> bool:
@@ -64,16 +70,28 @@ class Telemetry:
         return ExpertSnapshot(*arrays, phase, token)
 
     def cache(self) -> CacheSnapshot:
-        window = self._window
-        uses = sum(sample.hits + sample.misses for sample in window)
-        tokens = len(window)
-        elapsed = window[-1].at - window[0].at if tokens > 1 else 0.0
+        hit_rate, bytes_per_token, stall_per_token, tokens_per_second = self._windowed()
         return CacheSnapshot(
             counters=self._runtime.observer.counters(self._runtime.evictions),
-            window_hit_rate=sum(sample.hits for sample in window) / uses if uses else None,
-            window_bytes_per_token=sum(sample.fetched_bytes for sample in window) / tokens if tokens else None,
-            window_stall_per_token=sum(sample.stall_seconds for sample in window) / tokens if tokens else None,
-            tokens_per_second=(tokens - 1) / elapsed if elapsed > 0 else None,
+            window_hit_rate=hit_rate,
+            window_bytes_per_token=bytes_per_token,
+            window_stall_per_token=stall_per_token,
+            tokens_per_second=tokens_per_second,
             slots=self._runtime.slots,
             resident=self._runtime.resident,
+        )
+
+    def _windowed(self) -> _Figures:
+        """Over the window; what was last known while it is empty."""
+        window = self._window
+        tokens = len(window)
+        if not tokens:
+            return self._figures
+        uses = sum(sample.hits + sample.misses for sample in window)
+        elapsed = window[-1].at - window[0].at
+        return (
+            sum(sample.hits for sample in window) / uses if uses else None,
+            sum(sample.fetched_bytes for sample in window) / tokens,
+            sum(sample.stall_seconds for sample in window) / tokens,
+            (tokens - 1) / elapsed if elapsed > 0 else self._figures[3],
         )

@@ -14,6 +14,12 @@ if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.env
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+@pytest.fixture(autouse=True)
+def own_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's conversations, settings or profiles."""
+    monkeypatch.setenv("GREENROOM_DATA", str(tmp_path / "greenroom-data"))
+
+
 @pytest.fixture(scope="session")
 def tiny_chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random qwen2_moe folder with tokenizer and ChatML template: loads at once, answers nonsense. Read only."""

@@ -20,7 +20,7 @@ FLOORS: tuple[set[str], ...] = (
     {"experts"},
     {"loading", "replay"},
     {"generation"},
-    {"telemetry", "recording", "inspection", "verify"},
+    {"telemetry", "recording", "inspection", "verify", "experience"},
     {"session"},
     {"service", "bench"},
     {"terminal", "profile_verb"},

@@ -22,7 +22,7 @@ from app.panels.legend import Entry, Legend
 from app.panels.parts import ElidedLabel, label
 from app.panels.segmented import SegmentedSwitch
 from app.theme import font, space
-from engine.messages import ModelSummary
+from engine.messages import POLICIES, ModelSummary
 
 if TYPE_CHECKING:
     from app.theme import Theme
@@ -52,7 +52,7 @@ class ModelDetails(QWidget):
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setAccessibleName(self.tr("Experts kept in memory, in slots"))
         self.auto = CheckBox(self.tr("Auto: as many as fit beside everything else"), theme)
-        self._policy_words = self._policies()
+        self._policy_words = POLICIES
         self.policies = SegmentedSwitch(theme, list(self._policy_words))
         self.policies.setMinimumWidth(space(40))
         self.policies.setAccessibleName(self.tr("Who leaves when a slot is needed"))
@@ -71,12 +71,6 @@ class ModelDetails(QWidget):
         theme.changed.connect(self._dress)
         self._dress()
         self.show_model(None)
-
-    def _policies(self) -> dict[str, str]:
-        return {
-            "lru": self.tr("The expert that was used longest ago leaves. Quick to follow a change of subject."),
-            "lfu": self.tr("The expert that was used least often leaves. Steady when only a few fit."),
-        }
 
     def _lay_out(self) -> None:
         column = QVBoxLayout(self)
@@ -103,7 +97,8 @@ class ModelDetails(QWidget):
         inner.addWidget(self.slider)
         inner.addWidget(self.auto)
         inner.addSpacing(space(4))
-        inner.addLayout(_pair(label(self.tr("Who leaves when a slot is needed")), self.policies))
+        inner.addWidget(label(self.tr("Who leaves when a slot is needed")))
+        inner.addWidget(self.policies)
         inner.addWidget(self.policy_words)
 
     # ------------------------------------------------------------------------------------------ the choice
@@ -217,7 +212,9 @@ class ModelDetails(QWidget):
             )
             if slots is not None and slots < one_token and self.policy() == "lru":
                 sentences.append(
-                    self.tr("With fewer slots than that, lru throws out just what comes next: keep more, or take lfu.")
+                    self.tr(
+                        "With fewer slots than that, lru throws out just what comes next: keep more, or take next-use."
+                    )
                 )
         return " ".join(sentences)
 

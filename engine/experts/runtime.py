@@ -69,6 +69,35 @@ class ExpertRuntime:
         """Ask ``wanted`` before every layer; when it says yes, the pass ends with Cancelled."""
         self._stop_wanted = wanted
 
+    def warm(self, keys: np.ndarray, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Fill empty slots with ``keys`` (``layer * experts + expert``, most wanted first) as far as they go.
+
+        How many were fetched; not a use, so no count moves. Raises Cancelled when ``stopped``, ModelError when a read
+        fails.
+        """
+        experts = self.observer.shape[1]
+        coming: list[tuple[_Room, int, int, Future[tuple[int, Arrival | None]]]] = []
+        for room in self._rooms:
+            here = np.array([self._room_of[layer] is room for layer in (keys // experts).tolist()], dtype=bool)
+            ours = keys[here][: room.cache.slots]
+            room.cache.fill(ours)
+            for slot, key in enumerate(ours.tolist()):
+                layer, expert = divmod(key, experts)
+                coming.append((room, layer, expert, self._transfer.demand(room.arena, layer, expert, slot)))
+        landed = 0
+        try:
+            for _, _, _, future in coming:
+                if stopped():
+                    raise Cancelled("Loading was stopped.")
+                _, arrival = future.result()
+                if arrival is not None:
+                    arrival.wait()
+                landed += 1
+        finally:
+            for room, layer, expert, future in coming[landed:]:
+                _give_up(room, layer, expert, future)
+        return landed
+
     def serve(
         self, layer: int, experts: np.ndarray, counts: np.ndarray
     ) -> Generator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
@@ -113,11 +142,7 @@ class ExpertRuntime:
                 yield [expert for expert, _, _ in ready], [views[slot] for _, slot, _ in ready]
         finally:
             for expert, _, future in arriving[landed:]:  # a read failed or the pass was stopped
-                if not future.cancel() and future.exception() is None:
-                    _, arrival = future.result()
-                    if arrival is not None:
-                        arrival.wait()  # it holds a host buffer until then
-                room.cache.forget(lease.layer, expert)
+                _give_up(room, lease.layer, expert, future)
 
     def _landed(self, arriving: Sequence[_Arriving]) -> Sequence[_Arriving]:
         """Wait for the first, and take with it whoever has come by then. Raises ModelError when a read failed."""
@@ -177,3 +202,12 @@ class ExpertRuntime:
         self._transfer.close()
         self._rooms.clear()
         self._room_of.clear()
+
+
+def _give_up(room: _Room, layer: int, expert: int, future: Future[tuple[int, Arrival | None]]) -> None:
+    """A fetch nobody waits for any more: its slot holds nothing that can be trusted."""
+    if not future.cancel() and future.exception() is None:
+        _, arrival = future.result()
+        if arrival is not None:
+            arrival.wait()  # it holds a host buffer until then
+    room.cache.forget(layer, expert)

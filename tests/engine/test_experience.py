@@ -1,0 +1,92 @@
+"""What an answer taught is there at the next load: in the profile, and in the slots before the first word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.messages import (
+    CacheSnapshot,
+    Cell,
+    ChatMessage,
+    ExpertSnapshot,
+    Finished,
+    Generate,
+    LoadModel,
+    ModelLoaded,
+    Sampling,
+)
+from engine.prediction.profile import profile_path, read_profile
+from tests.engine.listening import Engine
+
+ASK = Generate("r", (ChatMessage("user", "Hello there"),), Sampling(temperature=1.0, seed=5, max_tokens=24))
+
+
+def _load(engine: Engine, model: Path, experts: str = "50%") -> tuple[ModelLoaded, CacheSnapshot]:
+    engine.send(LoadModel(str(model), experts=experts))
+    return engine.wait_for(ModelLoaded), engine.wait_for(CacheSnapshot)
+
+
+def test_finished_answers_enter_the_profile_one_by_one(tiny_chat_model: Path) -> None:
+    with Engine() as engine:
+        loaded, cache = _load(engine, tiny_chat_model)
+        assert cache.resident == 0  # nothing known yet
+        for _ in range(2):
+            engine.send(ASK)
+            engine.wait_for(Finished)
+        used = engine.of(ExpertSnapshot)[-1].total
+    profile = read_profile(profile_path(loaded.signature))
+    assert profile.requests == {"prefill": 2, "decode": 2}
+    kept = profile.tables["eam/prefill"].sum(axis=0) + profile.tables["eam/decode"].sum(axis=0)
+    assert (kept.reshape(used.shape) == used).all()
+
+
+def test_the_next_load_starts_with_the_experts_past_answers_used(tiny_chat_model: Path) -> None:
+    with Engine() as engine:
+        _load(engine, tiny_chat_model)
+        engine.send(ASK)
+        first = engine.wait_for(Finished).cache
+        loaded, cache = _load(engine, tiny_chat_model)
+        assert cache.resident == loaded.slots == 12
+        assert cache.counters.fetched_bytes == 0  # filling is no use
+        resident = (engine.of(ExpertSnapshot)[-1].cells & Cell.RESIDENT) > 0
+        counts = read_profile(profile_path(loaded.signature)).tables["eam/decode"].sum(axis=0).reshape(3, 8)
+        share = counts / counts.sum(axis=1, keepdims=True)
+        assert share[resident].min() >= share[~resident].max() - 1e-6
+        engine.send(ASK)
+        second = engine.wait_for(Finished).cache
+    assert second.prefill_misses < first.prefill_misses
+
+
+def test_slots_filled_beforehand_hold_the_right_experts(tiny_chat_model: Path) -> None:
+    answers = []
+    with Engine() as engine:
+        for experts in ("100%", "100%", "25%"):
+            _load(engine, tiny_chat_model, experts)
+            engine.send(ASK)
+            answers.append(engine.wait_for(Finished).text)
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_damaged_profile_is_put_aside_in_a_sentence(tiny_chat_model: Path) -> None:
+    with Engine() as engine:
+        loaded, _ = _load(engine, tiny_chat_model)
+        path = profile_path(loaded.signature)
+        path.write_bytes(b"not a profile")
+        loaded, cache = _load(engine, tiny_chat_model)
+        assert cache.resident == 0
+        assert any("damaged" in note for note in loaded.notes)
+
+
+@pytest.mark.parametrize("keys", [[], [5, 9, 2]])
+def test_warming_takes_what_there_is(tiny_chat_model: Path, keys: list[int]) -> None:
+    from engine.loading import load
+
+    loaded = load(LoadModel(str(tiny_chat_model), experts="25%"))
+    try:
+        assert loaded.runtime.warm(np.array(keys, dtype=np.int64)) == len(keys)
+        assert np.flatnonzero(loaded.runtime.resident_mask()).tolist() == sorted(keys)
+    finally:
+        loaded.close()
