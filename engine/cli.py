@@ -1,4 +1,4 @@
-"""The terminal face: ``python -m engine demo | inspect | chat | verify | replay``.
+"""The terminal face: ``python -m engine demo | inspect | chat | verify | replay | profile``.
 
 Every verb has ``--help``; verbs that report have ``--json``. Errors are one sentence on stderr, exit code 1; a wrong
 command line is exit code 2, as everywhere.
