@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -232,22 +233,21 @@ def test_models_are_listed_while_an_answer_runs(engine: Engine, tiny_chat_model:
 
 def test_unload_gives_the_memory_back_at_once(engine: Engine, tiny_chat_model: Path) -> None:
     """Without the garbage collector: the window keeps it off, and sets aside what a loaded model is made of."""
-    import torch
 
-    def experts_modules() -> list[object]:
-        return [o for o in gc.get_objects() if type(o).__name__ == "Qwen2MoeExperts" and "greenroom_layer" in vars(o)]
+    def experts_modules() -> list[weakref.ref[object]]:
+        return [weakref.ref(o) for o in gc.get_objects() if type(o).__name__ == "Qwen2MoeExperts"]
 
-    gc.collect()  # what earlier tests left behind
+    before = {id(ref()) for ref in experts_modules()}  # other tests' models, held by what they left behind
     engine.send(LoadModel(str(tiny_chat_model), experts="100%"))
     engine.send(_ask())
     engine.wait_for(Finished)
-    assert len(experts_modules()) == 3
-    assert isinstance(experts_modules()[0], torch.nn.Module)
+    ours = [ref for ref in experts_modules() if id(ref()) not in before]
+    assert len(ours) == 3
     gc.disable()
     try:
         engine.send(UnloadModel())
         engine.wait_for(ModelUnloaded)
-        assert experts_modules() == []
+        assert [ref() for ref in ours] == [None, None, None]
     finally:
         gc.enable()
     engine.send(_ask())
