@@ -307,6 +307,7 @@ class MainWindow(QMainWindow):
         if self.chat.busy:
             self.chat.stop()
         self.panels.set_model(None)
+        self.composer.meter.set_context(0, 0)
         self.state.load(command)
 
     @Slot()

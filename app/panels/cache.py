@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import format
-from app.panels.parts import Heading, label
+from app.panels.parts import Heading, Panel, label
 from app.panels.sparkline import Sparkline
 from app.theme import space
 from engine.messages import CacheCounters, CacheSnapshot, ModelLoaded
@@ -20,14 +19,13 @@ if TYPE_CHECKING:
 Phase = Literal["decode", "prefill"]
 
 
-class CachePanel(QWidget):
+class CachePanel(Panel):
     """Figures of the latest ``CacheSnapshot``. Hidden it only keeps the snapshot and the line's next point."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._model: ModelLoaded | None = None
         self._snapshot: CacheSnapshot | None = None
-        self._stale = True
         self.heading = Heading(self.tr("Cache"))
         self.rate = label(format.NOTHING, figures="figure")
         self.line = Sparkline(theme)
@@ -49,7 +47,7 @@ class CachePanel(QWidget):
         column.addLayout(self._figure_row())
         column.addLayout(self._count_table())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
-        self._refresh()
+        self.refresh()
 
     def _figure_row(self) -> QHBoxLayout:
         row = QHBoxLayout()
@@ -100,7 +98,7 @@ class CachePanel(QWidget):
         self._model = model
         self._snapshot = None
         self.line.clear()
-        self._mark_stale()
+        self.mark_stale()
 
     def show_snapshot(self, snapshot: CacheSnapshot) -> None:
         """Show these figures; the line grows by a point when tokens were decoded since the last one."""
@@ -109,21 +107,9 @@ class CachePanel(QWidget):
         if passed.decode_hits + passed.decode_misses:
             self.line.add(snapshot.window_hit_rate)
         self._snapshot = snapshot
-        self._mark_stale()
+        self.mark_stale()
 
-    def _mark_stale(self) -> None:
-        self._stale = True
-        if self.isVisible():
-            self._refresh()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        if not self._stale:
-            return
-        self._stale = False
+    def show_now(self) -> None:
         snapshot = self._snapshot
         self.heading.set_note(self._note())
         self.rate.setText(format.percent(snapshot.window_hit_rate if snapshot else None))
@@ -148,7 +134,7 @@ class CachePanel(QWidget):
 
     def shown(self, figure: Literal["fetched", "stall", "speed", "evictions"]) -> str:
         """The text of one of the four figures."""
-        self._refresh()
+        self.refresh()
         return self._figures[figure].text()
 
     def shown_hits(self, phase: Phase = "decode") -> int | None:
@@ -160,6 +146,6 @@ class CachePanel(QWidget):
         return self._shown_count("misses", phase)
 
     def _shown_count(self, what: str, phase: Phase) -> int | None:
-        self._refresh()
+        self.refresh()
         text = self._counts[what, phase].text()
         return None if text == format.NOTHING else int(text.replace(",", ""))

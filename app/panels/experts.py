@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from PySide6.QtCore import QEvent, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QResizeEvent, QShowEvent
+from PySide6.QtGui import QColor, QPainter, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import cells, format, glyphs
 from app.panels.cells import Mark, Mode
 from app.panels.heatmap import Heatmap
 from app.panels.legend import Entry, Legend, Picture
-from app.panels.parts import Heading, label
+from app.panels.parts import Heading, Panel, label
 from app.panels.segmented import SegmentedSwitch
 from app.theme import space
 from engine.messages import Cell, ExpertSnapshot, ModelLoaded
@@ -25,7 +25,7 @@ _GAP = space(2)
 _MODES = (Mode.TOKEN, Mode.ANSWER, Mode.CHAT, Mode.TOTAL)
 
 
-class ExpertsPanel(QWidget):
+class ExpertsPanel(Panel):
     """Heading, mode switch, heatmap, legend. Hidden it keeps the latest snapshot and does nothing else."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -76,19 +76,15 @@ class ExpertsPanel(QWidget):
         self._empty.setVisible(model is None)
         self.heatmap.set_shape(model.layers if model else 0, model.experts if model else 0)
         self._stage.updateGeometry()
-        self._refresh()
+        self.mark_stale()
+        self.refresh()
 
     def show_snapshot(self, snapshot: ExpertSnapshot) -> None:
         """Show the experts as they are now; costs nothing while hidden."""
         self._snapshot = snapshot
-        if self.isVisible():
-            self._refresh()
+        self.mark_stale()
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._refresh()
-
-    def _refresh(self) -> None:
+    def show_now(self) -> None:
         snapshot = self._snapshot
         if self._model is None or snapshot is None:
             self.heading.set_note(self._shape_words())

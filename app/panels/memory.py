@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import bars, format
 from app.panels.bars import Segment, SegmentedBar
 from app.panels.legend import Entry, Legend
-from app.panels.parts import ElidedLabel, Heading, label
+from app.panels.parts import ElidedLabel, Heading, Panel, label
 from app.theme import font, space
 from engine.messages import MemoryBar, MemorySnapshot
 
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
     from app.theme import Theme
 
 
-class MemoryPanel(QWidget):
+class MemoryPanel(Panel):
     """Shows the latest ``MemorySnapshot``; hidden it only keeps it."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self._snapshot: MemorySnapshot | None = None
-        self._stale = False
         self.rows: list[MemoryRow] = []
         self._empty = label(self.tr("Not measured yet"), "small")
         self._column = QVBoxLayout(self)
@@ -38,18 +36,11 @@ class MemoryPanel(QWidget):
     def show_snapshot(self, snapshot: MemorySnapshot) -> None:
         """Show how full each memory is."""
         self._snapshot = snapshot
-        self._stale = True
-        if self.isVisible():
-            self._refresh()
+        self.mark_stale()
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        if self._snapshot is None or not self._stale:
+    def show_now(self) -> None:
+        if self._snapshot is None:
             return
-        self._stale = False
         shown = self._snapshot.bars
         self._empty.setVisible(not shown)
         while len(self.rows) < len(shown):

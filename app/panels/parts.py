@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from app.theme import font, space
@@ -62,6 +62,32 @@ class ElidedLabel(QLabel):
         painter = QPainter(self)
         painter.setPen(self.palette().windowText().color())
         painter.drawText(self.rect(), int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), self.shown())
+
+
+class Panel(QWidget):
+    """Keeps the latest snapshot; shows it when there is somebody to see it, and costs nothing while hidden."""
+
+    _stale = True
+
+    def mark_stale(self) -> None:
+        """There is something new to show."""
+        self._stale = True
+        if self.isVisible():
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Show what is new, if anything is."""
+        if self._stale:
+            self._stale = False
+            self.show_now()
+
+    def show_now(self) -> None:
+        """Put the latest snapshot into the widgets."""
+        raise NotImplementedError
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
 
 
 class Heading(QWidget):

@@ -262,7 +262,7 @@ def test_the_slider_becomes_the_load(qtbot: QtBot, full: Stage) -> None:
 def test_auto_stays_auto(qtbot: QtBot, full: Stage) -> None:
     full.picker.details.slider.setValue(17)
     qtbot.mouseClick(full.picker.load_button, Qt.MouseButton.LeftButton)
-    assert full.loads == [LoadModel("demo", "auto", "lru")]
+    assert full.loads == [LoadModel("demo", "auto", "next-use")]
 
 
 def test_the_choice_of_last_time_is_the_start(qtbot: QtBot, theme: Theme, summary: Summary) -> None:
@@ -289,6 +289,7 @@ def test_a_share_carries_over_to_the_next_model(full: Stage) -> None:
 def test_a_budget_too_small_for_lru_is_told(full: Stage) -> None:
     details = full.picker.details
     details.auto.setChecked(False)
+    details.policies.choose(0)
     details.slider.setValue(359)
     assert "lru throws out just what comes next" in details.note.text.text()
     details.policies.choose(1)
