@@ -6,7 +6,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.theme import Colors
+    from app.colors import Colors
 
 _TEMPLATE = Template("""
 QWidget { color: $text; }

@@ -13,7 +13,8 @@ from typing import Any
 from PySide6.QtCore import QTimer, Slot
 from PySide6.QtGui import QColor, QFont, QSyntaxHighlighter, QTextCharFormat, QTextDocument
 
-from app.theme import Colors, Theme
+from app.colors import Colors
+from app.theme import Theme
 
 WINDOW = 1200  # characters read again while code streams
 SLICE_SECONDS = 0.004

@@ -13,7 +13,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from app.panels.legend import Picture
 
 if TYPE_CHECKING:
-    from app.theme import Colors, Theme
+    from app.colors import Colors
+    from app.theme import Theme
 
 HEIGHT = 14
 

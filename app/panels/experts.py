@@ -19,7 +19,8 @@ from app.theme import space
 from engine.messages import Cell, ExpertSnapshot, ModelLoaded
 
 if TYPE_CHECKING:
-    from app.theme import Colors, Theme
+    from app.colors import Colors
+    from app.theme import Theme
 
 _GAP = space(2)
 _MODES = (Mode.TOKEN, Mode.ANSWER, Mode.CHAT, Mode.TOTAL)

@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage, QPixmap
 from app.panels.cells import LEVELS, STATES, Mark
 
 if TYPE_CHECKING:
-    from app.theme import Colors
+    from app.colors import Colors
 
 SMALLEST_SHAPE = 5  # device px that outline, cross and dot need
 

@@ -13,7 +13,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from app.theme import font, space
 
 if TYPE_CHECKING:
-    from app.theme import Colors, Theme
+    from app.colors import Colors
+    from app.theme import Theme
 
 SWATCH = 9  # px
 _LINE = 18

@@ -8,7 +8,8 @@ import pytest
 from PySide6.QtGui import QFontMetricsF
 from PySide6.QtWidgets import QApplication
 
-from app.theme import DARK, LIGHT, Colors, Theme, contrast, font, space, stylesheet
+from app.colors import DARK, LIGHT, Colors, contrast
+from app.theme import Theme, font, space, stylesheet
 
 TEXTS = ("text", "text_muted", "text_faint", "accent", "warm", "warn", "danger")
 GROUNDS = ("window", "sidebar", "surface", "surface_raised", "user_bubble", "code_background", "accent_soft")
