@@ -218,7 +218,9 @@ class Composer(QWidget):
     def set_state(self, ready: bool, busy: bool, placeholder: str) -> None:
         """ready: a model could answer. busy: an answer is under way, the button stops it."""
         self._ready, self._busy = ready, busy
-        self.input.setPlaceholderText(placeholder)
+        if placeholder != self.input.placeholderText():
+            self.input.setPlaceholderText(placeholder)
+            self.input.viewport().update()  # Qt does not paint anew when only the words change
         self._update()
 
     @property

@@ -36,7 +36,6 @@ def keeper(tmp_path: Path, qapp, monkeypatch) -> Iterator[CrashKeeper]:
         handler.close()
 
 
-@pytest.mark.qt_log_ignore("This plugin does not support")
 def test_fault_on_another_thread_is_told_once_on_the_gui_thread(keeper: CrashKeeper, bench: Bench, qtbot) -> None:
     window = bench.start()
     window.activateWindow()
