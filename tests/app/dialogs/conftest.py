@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from app.theme import Theme
 from engine.messages import ModelSummary
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Qt's offscreen platform warns about size hints and raised windows; that is no fault of the widgets."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.qt_log_ignore("This plugin does not support"))
 
 
 @pytest.fixture
