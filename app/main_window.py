@@ -275,7 +275,8 @@ class MainWindow(QMainWindow):
 
     @Slot(str)
     def send(self, text: str) -> None:
-        if self.state.model is not None and self.chat.send(text, sampling(self.settings)):
+        model = self.state.model
+        if model is not None and self.chat.send(text, sampling(self.settings, model.sampling)):
             self.composer.clear()
         self._refresh()
         self.composer.setFocus()

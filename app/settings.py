@@ -84,7 +84,7 @@ class Settings:
     export_folder = Option("")
 
     # the answer
-    preset = Option("balanced", one_of("precise", "balanced", "creative"))
+    preset = Option("advised", one_of("advised", "precise", "balanced", "creative"))
     max_tokens = Option(1024, between(1, 1_000_000))
 
     # the model

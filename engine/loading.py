@@ -22,7 +22,7 @@ from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore
 from engine.hardware.plan import Demand, MemoryPlan, kv_bytes_per_token, plan_memory
 from engine.hardware.probes import computing_threads
-from engine.messages import LoadModel, ModelLoaded
+from engine.messages import LoadModel, ModelLoaded, Sampling
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
 from engine.models.skeleton import Skeleton, load_config, make_skeleton
@@ -138,8 +138,23 @@ def load(
         has_template=bool(tokenizer and tokenizer.chat_template),
         notes=tuple(notes),
         seconds=time.perf_counter() - began,
+        sampling=advised_sampling(model.generation_config),
     )
     return LoadedModel(model, tokenizer, runtime, device.torch_device, info)
+
+
+def advised_sampling(advice: object) -> Sampling:
+    """What the model's makers advise (generation_config.json); our own defaults where they say nothing usable."""
+    ranges = {"temperature": (1e-3, 10.0), "top_p": (1e-3, 1.0), "top_k": (0, 1 << 20), "min_p": (0.0, 0.999)}
+    if not getattr(advice, "do_sample", False):
+        return Sampling()
+    said = {name: getattr(advice, name, None) for name in ranges}
+    usable = {
+        name: value
+        for name, value in said.items()
+        if isinstance(value, int | float) and ranges[name][0] <= value <= ranges[name][1]
+    }
+    return Sampling(**usable)  # type: ignore[arg-type]
 
 
 def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:

@@ -193,6 +193,7 @@ class ModelLoaded:
     has_template: bool
     notes: tuple[str, ...] = ()  # what the user should know, in sentences
     seconds: float = 0.0
+    sampling: Sampling = Sampling()  # what the model's makers advise
 
 
 @dataclass(frozen=True, slots=True)

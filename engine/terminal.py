@@ -6,7 +6,7 @@ import argparse
 import json
 import queue
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from engine.errors import GreenroomError
 from engine.messages import (
@@ -37,15 +37,7 @@ class TerminalChat:
     def __init__(self, command: LoadModel, options: argparse.Namespace) -> None:
         self._command = command
         self._options = options
-        self._sampling = Sampling(
-            options.temperature,
-            options.top_p,
-            options.top_k,
-            options.min_p,
-            options.repetition_penalty,
-            options.seed,
-            options.max_tokens,
-        )
+        self._sampling = Sampling()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._service = EngineService(self._events.put)
         self._messages: list[ChatMessage] = []
@@ -113,6 +105,7 @@ class TerminalChat:
             if isinstance(event, Progress) and sys.stderr.isatty():
                 print(f"\r\033[K{event.task}: {event.detail}", end="", file=sys.stderr, flush=True)
             elif isinstance(event, ModelLoaded):
+                self._sampling = self._chosen(event.sampling)
                 if sys.stderr.isatty():
                     print("\r\033[K", end="", file=sys.stderr)
                 print(
@@ -123,6 +116,12 @@ class TerminalChat:
                 for note in event.notes:
                     print(note, file=sys.stderr)
                 return
+
+    def _chosen(self, advised: Sampling) -> Sampling:
+        """The options given, and the makers' advice for the rest."""
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "max_tokens")
+        given = {name: getattr(self._options, name) for name in names}
+        return replace(advised, **{name: value for name, value in given.items() if value is not None})
 
     def _answer(self, text: str) -> Finished:
         self._add("user", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal, Slot
 from PySide6.QtGui import (
@@ -28,15 +29,16 @@ NEARLY_FULL = 0.9
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)  # tokens an answer may have
 
 
-def sampling(settings: Settings) -> Sampling:
-    """How the next answer is sampled, from what the user chose."""
+def sampling(settings: Settings, advised: Sampling) -> Sampling:
+    """How the next answer is sampled, from what the user chose; ``advised``: by the model's makers."""
     presets = {
+        "advised": advised,
         "precise": Sampling(temperature=0.0),
         "balanced": Sampling(temperature=0.7, top_p=0.95),
         "creative": Sampling(temperature=1.0, top_p=0.98),
     }
     chosen = presets[settings.preset]
-    return Sampling(temperature=chosen.temperature, top_p=chosen.top_p, max_tokens=settings.max_tokens)
+    return replace(chosen, max_tokens=settings.max_tokens)
 
 
 class Input(QPlainTextEdit):
@@ -279,6 +281,7 @@ class Composer(QWidget):
         menu = QMenu(self)
         self._presets = QActionGroup(self)
         for name, text in (
+            ("advised", self.tr("As the model's makers advise")),
             ("precise", self.tr("Precise: the likeliest word, always the same")),
             ("balanced", self.tr("Balanced: temperature 0.7")),
             ("creative", self.tr("Creative: temperature 1.0")),
@@ -314,7 +317,12 @@ class Composer(QWidget):
         self._name_options()
 
     def _name_options(self) -> None:
-        names = {"precise": self.tr("precise"), "balanced": self.tr("balanced"), "creative": self.tr("creative")}
+        names = {
+            "advised": self.tr("as advised"),
+            "precise": self.tr("precise"),
+            "balanced": self.tr("balanced"),
+            "creative": self.tr("creative"),
+        }
         name = names[self._settings.preset]
         self.options.setText(f"{name} ▾")
         self.options.setAccessibleName(self.tr("Style of the answer: %1").replace("%1", name))

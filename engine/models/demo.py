@@ -33,14 +33,15 @@ Cancel = Callable[[], bool]
 _MB = 1_000_000
 _BUILT_BYTES = 300 * _MB  # the checkpoint, and a little
 _UNPACKED_BYTES = 100 * _MB  # the dense model, while building
+BUILD = 2  # raised when the builder writes something else from the same recipe
 _DOWNLOAD_SHARE = 0.7  # of the progress bar
 _POLL_S = 0.1
 _ELSEWHERE = "get the file {file} elsewhere and run `python -m engine demo --from FILE`"
 
 
 def demo_folder() -> Path:
-    """Where the demo is, or will be. A new recipe makes a new folder."""
-    return models_dir() / f"demo-{_recipe_id(resources_dir() / 'demo' / 'recipe.json')}"
+    """Where the demo is, or will be. A new recipe, or a builder that writes otherwise, makes a new folder."""
+    return models_dir() / f"demo-{_recipe_id(resources_dir() / 'demo' / 'recipe.json')}-{BUILD}"
 
 
 def is_built() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import torch
 
 from engine.errors import Cancelled, MemoryPlanError
 from engine.loading import load
-from engine.messages import LoadModel
+from engine.messages import LoadModel, Sampling
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -56,3 +58,18 @@ def test_computing_precision_can_be_chosen(tiny_chat_model: Path) -> None:
         assert next(loaded.model.parameters()).dtype == torch.bfloat16
     finally:
         loaded.close()
+
+
+def test_makers_advice_on_sampling_is_taken_where_it_is_usable(tiny_chat_model: Path, tmp_path: Path) -> None:
+    def advised(advice: dict[str, object]) -> Sampling:
+        folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(tiny_chat_model, folder)
+        (folder / "generation_config.json").write_text(json.dumps(advice))
+        loaded = load(LoadModel(str(folder)))
+        loaded.close()
+        return loaded.info.sampling
+
+    assert advised({"do_sample": True, "temperature": 0.2, "top_p": 0.9}) == Sampling(temperature=0.2, top_p=0.9)
+    assert advised({"do_sample": True, "temperature": 0.6, "top_k": 20}) == Sampling(temperature=0.6, top_k=20)
+    assert advised({"temperature": 0.2}) == Sampling()  # advice to be greedy is no advice
+    assert advised({}) == Sampling()

@@ -156,6 +156,8 @@ def test_it_is_an_ordinary_checkpoint(demo_folder: Path) -> None:
     config = json.loads((demo_folder / "config.json").read_text())
     assert config["model_type"] == "qwen2_moe"
     assert config["num_experts_per_tok"] <= config["num_experts"] / 2
+    advice = json.loads((demo_folder / "generation_config.json").read_text())
+    assert (advice["do_sample"], advice["temperature"], advice["top_p"]) == (True, 0.2, 0.9)
     index = json.loads((demo_folder / "model.safetensors.index.json").read_text())
     assert len(set(index["weight_map"].values())) == 2
     assert "model.layers.29.mlp.experts.31.down_proj.weight" in index["weight_map"]
