@@ -116,7 +116,7 @@ def test_an_answer_that_broke_off_is_followed_by_what_the_cache_holds(
 
 
 def test_a_changed_log_is_noticed(engine: Engine, tiny_chat_model: Path, tmp_path: Path) -> None:
-    engine.send(LoadModel(str(tiny_chat_model), experts="50%"))
+    engine.send(LoadModel(str(tiny_chat_model), experts="50%", policy="lru"))
     talk = Talk(engine, tmp_path, "one")
     talk.ask("Hello there, how are you today?")
     content = talk.path.read_text(encoding="utf-8")
