@@ -55,6 +55,35 @@ POLICIES: dict[str, str] = {
 
 DEFAULT_POLICY = "next-use"
 
+# Who is expected next, and so fetched before anybody asks: name -> a sentence for the user.
+PREDICTORS: dict[str, str] = {
+    "none": "Nobody is fetched before they are called.",
+    "next-index": "The experts with the lowest numbers, as if they lay on a tape. A baseline to compare with.",
+    "popularity": "The experts that were called most often so far.",
+    "previous-token": "The experts that the last token called.",
+    "eam": "The experts that similar past requests called from here on (MoE-Infinity's rule).",
+    "gate": "The next layers' own routers are asked about this layer's state.",
+    "gate-fitted": "A map learnt while you chat, from what a router sees to what the next ones will say.",
+    "call-sheet": "A map learnt while you chat that names the whole token's experts before it starts.",
+    "blend": "All of them, weighed by who was right of late.",
+}
+
+DEFAULT_PREDICTOR = "gate-fitted"
+
+Prefetch = Literal["auto", "on", "off"]
+PREFETCH: dict[Prefetch, str] = {
+    "auto": "Fetch ahead while that saves time; measured again and again while the model answers.",
+    "on": "Always fetch ahead.",
+    "off": "Never fetch ahead.",
+}
+
+ReadMode = Literal["auto", "direct", "buffered"]
+READ_MODES: dict[ReadMode, str] = {
+    "auto": "Whichever was faster on this disk; small experts through the system's file cache.",
+    "direct": "Past the system's file cache: what the budget leaves out is in no memory.",
+    "buffered": "Through the system's file cache, which may keep copies in free memory.",
+}
+
 # ---------------------------------------------------------------------------------------------- commands
 
 
@@ -64,6 +93,7 @@ class LoadModel:
 
     source: "demo", a folder, or a hub name already in the hub cache ("Qwen/Qwen3-30B-A3B").
     experts: memory for routed experts: "auto", a share ("25%"), a size ("2GB", "750 MB") or a slot count ("64 slots").
+    policy, predictor, prefetch, reads: a name out of POLICIES, PREDICTORS, PREFETCH, READ_MODES.
     context: tokens the KV cache may hold; 0 lets the plan choose.
     """
 
@@ -71,9 +101,12 @@ class LoadModel:
     experts: str = "auto"
     policy: str = DEFAULT_POLICY
     context: int = 0
-    device: str = "auto"  # "auto", "cpu", "cuda", "cuda:1"
+    device: str = "auto"  # "auto", "cpu", "cuda", "cuda:1"; several with commas between share the experts
     dtype: str = "auto"  # "auto", "float32", "bfloat16", "float16"
     threads: int = 0  # cores for computing; 0: all but one
+    predictor: str = DEFAULT_PREDICTOR
+    prefetch: Prefetch = "auto"
+    reads: ReadMode = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +227,9 @@ class ModelLoaded:
     notes: tuple[str, ...] = ()  # what the user should know, in sentences
     seconds: float = 0.0
     sampling: Sampling = Sampling()  # what the model's makers advise
+    predictor: str = "none"
+    prefetch: Prefetch = "off"
+    reads: str = ""  # how experts are read from disk, in words: "direct, 2 in flight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +275,12 @@ class CacheCounters:
     fetched_bytes: int = 0
     stall_seconds: float = 0.0  # compute waited for experts
     hook_calls: int = 0  # times the experts hook ran (one per layer and pass)
+    # Fetched ahead. Each such fetch ends as one of three; a use that found it still under way is a hit, and late.
+    prefetch_used: int = 0  # there when it was wanted
+    prefetch_late: int = 0  # under way when it was wanted; compute waited for the rest
+    prefetch_wasted: int = 0  # evicted, or its answer over, before anybody wanted it
+    prefetch_bytes: int = 0  # of all three, part of fetched_bytes
+    prefetch_wasted_bytes: int = 0
 
     @property
     def decode_hit_rate(self) -> float | None:
@@ -294,7 +336,10 @@ class Cell(IntFlag):
     ROUTED = 2  # chosen in the latest forward pass
     HIT = 4  # chosen and was resident
     MISS = 8  # chosen and had to be fetched
-    PREDICTED = 16  # expected next (no predictor yet: never set)
+    PREDICTED = 16  # expected next: among the top-k of the latest guess about its layer
+    PREFETCHED = 32  # chosen, and there in time because it was fetched ahead; HIT is set as well
+    LATE = 64  # chosen while its early fetch was still under way; HIT is set as well
+    WASTED = 128  # fetched ahead and thrown out during the latest pass without having been used
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -310,6 +355,17 @@ class ExpertSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefetchState:
+    """Does fetching ahead pay? Costs are seconds per token that compute waited or spent on predicting."""
+
+    on: bool
+    verdict: str  # one sentence for the user
+    cost_with: float | None = None  # of the latest windows; None before there was one
+    cost_without: float | None = None
+    accuracy: tuple[float | None, ...] = ()  # share of a layer's experts foreseen, by distance in layers from 1
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSnapshot:
     """Figures for the cache panel. Window: the last 64 decode tokens."""
 
@@ -320,6 +376,7 @@ class CacheSnapshot:
     tokens_per_second: float | None  # decode, window
     slots: int
     resident: int  # slots in use
+    prefetch: PrefetchState | None = None  # None: no predictor at work
 
 
 @dataclass(frozen=True, slots=True)
