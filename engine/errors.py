@@ -18,6 +18,11 @@ class ModelError(GreenroomError):
 class MemoryPlanError(GreenroomError):
     """A memory budget cannot be met; the text says which memory is short, by how much, and what to change."""
 
+    def __init__(self, text: str, shortfall: int = 0) -> None:
+        """shortfall: bytes that are missing, where that is known."""
+        super().__init__(text)
+        self.shortfall = shortfall
+
 
 class DownloadError(GreenroomError):
     """Something could not be fetched or does not match its checksum."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from engine.errors import MemoryPlanError
 from engine.experts.device import make_device
 from engine.experts.layout import expert_layout
+from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted
 from engine.loading import choose_dtype, inspect, make_plan
-from engine.messages import LoadModel
+from engine.messages import READ_MODES, LoadModel
 
 
 def describe(command: LoadModel) -> dict[str, Any]:
-    """Facts as plain values; sizes in bytes. ``plan`` is None when it does not fit, and ``verdict`` says why."""
+    """Facts as plain values; sizes in bytes.
+
+    ``verdict`` is "fits", "fits with disk" or "too big"; then ``plan`` is None, ``shortfall_bytes`` says how much is
+    missing and ``reason`` what to do.
+    """
     found = inspect(command.source)
     device = make_device(command.device)
     dtype = choose_dtype(command.dtype, found, device)
@@ -33,25 +39,38 @@ def describe(command: LoadModel) -> dict[str, Any]:
         "slot_bytes": max(layout.nbytes for layout in layouts),
         "dense_bytes": found.dense_parameters * dtype.itemsize,
         "device": str(device.torch_device),
+        "verdict": "too big",
+        "shortfall_bytes": 0,
+        "reason": "",
+        "plan": None,
     }
     try:
         plan = make_plan(command, found, layouts, dtype, device)
     except MemoryPlanError as error:
-        return {**facts, "plan": None, "verdict": str(error)}
-    facts["plan"] = {
+        return facts | {"shortfall_bytes": error.shortfall, "reason": str(error)}
+    return facts | {"verdict": plan.verdict, "plan": _plan_facts(plan, what_is_counted(READ_MODES[command.reads]))}
+
+
+def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:
+    return {
+        "memory": plan.demand.memory,
+        "free_bytes": plan.demand.free,
+        "budget_bytes": plan.budget,
         "slots": plan.slots,
+        "slots_at_full_context": plan.slots_at(plan.context),
         "expert_bytes": plan.expert_bytes,
         "context": plan.context,
+        "context_at_start": min(FIRST_CONTEXT, plan.context),
+        "kv_bytes_per_token": plan.demand.kv_bytes_per_token,
         "kv_bytes": plan.kv_bytes,
         "workspace_bytes": plan.workspace_bytes,
         "needed_bytes": plan.needed,
+        "host_slots": plan.host_slots,
+        "on_disk": plan.on_disk,
+        "tiers": [asdict(tier) for tier in plan.tiers],
         "notes": list(plan.notes),
+        "counted": counted,
     }
-    rest = found.total_experts - plan.slots
-    facts["verdict"] = (
-        "Fits." if rest <= 0 else f"Fits with disk: {rest:,} of {found.total_experts:,} experts wait there."
-    )
-    return facts
 
 
 def report_lines(facts: dict[str, Any]) -> list[str]:
@@ -59,26 +78,37 @@ def report_lines(facts: dict[str, Any]) -> list[str]:
     rows = [
         ("model", f"{facts['name']} ({facts['family']}, {', '.join(facts['stored_dtypes'])} stored)"),
         ("experts", f"{facts['layers']} layers x {facts['experts']}, {facts['top_k']} per token"),
-        ("weights", f"{_gb(facts['total_bytes'])}, of these {_gb(facts['expert_bytes_stored'])} routed experts"),
-        ("computing in", f"{facts['dtype']} on {facts['device']}: {_mb(facts['slot_bytes'])} per expert"),
-        ("dense", _gb(facts["dense_bytes"])),
+        ("weights", f"{_size(facts['total_bytes'])}, of these {_size(facts['expert_bytes_stored'])} routed experts"),
+        ("computing in", f"{facts['dtype']} on {facts['device']}: {_size(facts['slot_bytes'])} per expert"),
+        ("dense", _size(facts["dense_bytes"])),
     ]
     plan = facts["plan"]
-    if plan:
-        share = plan["slots"] / facts["total_experts"]
-        rows += [
-            ("expert cache", f"{plan['slots']:,} slots ({share:.0%}), {_gb(plan['expert_bytes'])}"),
-            ("context", f"{plan['context']:,} tokens, {_gb(plan['kv_bytes'])}"),
-            ("needs", _gb(plan["needed_bytes"])),
-        ]
-    rows.append(("verdict", " ".join([facts["verdict"], *(plan["notes"] if plan else [])])))
+    if plan is None:
+        rows.append(("verdict", f"too big, {_size(facts['shortfall_bytes'])} missing"))
+        rows.append(("", facts["reason"]))
+    else:
+        rows += _plan_rows(plan, facts["total_experts"])
+        rows.append(("verdict", facts["verdict"]))
+        rows += [("", note) for note in (*plan["notes"], plan["counted"])]
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {value}" for name, value in rows]
 
 
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.2f} GB"
+def _plan_rows(plan: dict[str, Any], total: int) -> list[tuple[str, str]]:
+    context = f"{plan['context']:,} tokens, {_size(plan['kv_bytes'])}"
+    needs = f"{_size(plan['needed_bytes'])} of {_size(plan['free_bytes'])} free {plan['memory']}"
+    rows = [("context", context), ("workspace", _size(plan["workspace_bytes"])), ("needs", needs)]
+    for tier in plan["tiers"]:
+        if tier["memory"] == "disk":
+            text = f"{tier['experts']:,} of {total:,} experts"
+        else:
+            share = tier["experts"] / total
+            text = f"{tier['experts']:,} slots ({share:.0%}), {_size(tier['bytes'])}"
+        if tier["experts_at_full_context"] != tier["experts"]:
+            text += f"; {tier['experts_at_full_context']:,} when the context is full"
+        rows.append((f"in {tier['memory']}" if tier["memory"] != "disk" else "only on disk", text))
+    return rows
 
 
-def _mb(count: int) -> str:
-    return f"{count / 1e6:.2f} MB"
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"

@@ -20,7 +20,14 @@ from engine.experts.forward import IMPLEMENTATION, attach
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore
-from engine.hardware.plan import Demand, MemoryPlan, kv_bytes_per_token, plan_memory
+from engine.hardware.plan import (
+    Demand,
+    MemoryPlan,
+    kv_bytes_per_token,
+    plan_memory,
+    scores_bytes_per_token,
+    workspace_bytes,
+)
 from engine.hardware.probes import computing_threads
 from engine.messages import LoadModel, ModelLoaded, Sampling
 from engine.models.folder import ModelFolder, open_folder, resolve
@@ -177,23 +184,32 @@ def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:
 def make_plan(
     command: LoadModel, found: Inspection, layouts: Sequence[ExpertLayout], dtype: torch.dtype, device: Device
 ) -> MemoryPlan:
-    """Share out the device's memory. Raises MemoryPlanError when it does not fit."""
+    """Share out the device's memory, and RAM where that is beside it. Raises MemoryPlanError when it does not fit."""
+    return plan_memory(_demand(found, layouts, dtype, device.torch_device), command.experts, command.context)
+
+
+def _demand(found: Inspection, layouts: Sequence[ExpertLayout], dtype: torch.dtype, where: torch.device) -> Demand:
+    """From the headers, and what the probes say now."""
     config = found.skeleton.config.get_text_config()
-    on_cpu = device.torch_device.type == "cpu"
-    free = psutil.virtual_memory().available if on_cpu else torch.cuda.mem_get_info(device.torch_device)[0]
+    ram = psutil.virtual_memory().available
+    on_cpu = where.type == "cpu"
     slot_bytes = sum(
         layout.nbytes * module.num_experts for layout, module in zip(layouts, found.index.modules, strict=True)
     )
-    demand = Demand(
+    eager = getattr(found.model.config, "_attn_implementation", None) == "eager"
+    return Demand(
         memory="RAM" if on_cpu else "VRAM",
-        free=free,
+        free=ram if on_cpu else torch.cuda.mem_get_info(where)[0],
         dense_bytes=found.dense_parameters * dtype.itemsize,
         slot_bytes=-(-slot_bytes // found.total_experts),
         total_experts=found.total_experts,
         kv_bytes_per_token=kv_bytes_per_token(config, dtype.itemsize),
         longest_context=int(getattr(config, "max_position_embeddings", 0) or 1 << 20),
+        workspace_bytes=workspace_bytes(config, dtype.itemsize, found.skeleton.top_k, "RAM" if on_cpu else "VRAM"),
+        scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
+        least_slots=len(set(layouts)),
+        host_free=0 if on_cpu else ram,
     )
-    return plan_memory(demand, command.experts, command.context)
 
 
 def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTrainedModel:

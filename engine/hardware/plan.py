@@ -1,20 +1,27 @@
 """The memory plan: how many expert slots, how much context, and does it fit. Arithmetic only, no device.
 
-Everything that stays in one memory (dense weights, KV cache, workspace, expert slots) shares one budget: a plan that
-filled it with experts and died at the first long prompt would be a defect. Sizes are decimal: 1 GB = 1e9 bytes.
+Everything that stays on the device (dense weights, KV cache, workspace, expert slots) shares one budget: a plan that
+filled it with experts and died at the first long prompt would be a defect. So the plan begins with room for a first
+piece of context; the experts have the rest, and give slots back as the conversation grows. Where the device is a card,
+RAM under it keeps experts too; whoever is in neither is read from disk. Sizes are decimal: 1 GB = 1e9 bytes.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from engine.errors import MemoryPlanError, OptionError
 
 DEFAULT_CONTEXT = 8192  # tokens, where the model allows as many
-SHORTEST_CONTEXT = 512  # tokens; "auto" gives up context down to this before it fails
-AUTO_SHARE = 0.8  # of the free memory that "auto" takes; the rest is for other programs
-WORKSPACE = 200_000_000  # bytes for activations and the allocator
+FIRST_CONTEXT = 2048  # tokens that have their room from the start; experts give back what later ones need
+SHORTEST_CONTEXT = 512  # tokens; context that nobody asked for is given up down to this before the plan fails
+AUTO_SHARE = {"RAM": 0.8, "VRAM": 0.9}  # of the free memory that "auto" takes; the rest is for other programs
+BASE_WORKSPACE = {"RAM": 200_000_000, "VRAM": 500_000_000}  # bytes: allocator, libraries; on a card their kernels too
+PREFILL_CHUNK = 512  # tokens whose activations are there at once
+
+Verdict = Literal["fits", "fits with disk", "too big"]
 
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _WAYS = 'write "auto", a share ("25%"), a size ("2GB", "750 MB") or a number of slots ("64 slots")'
@@ -22,32 +29,98 @@ _WAYS = 'write "auto", a share ("25%"), a size ("2GB", "750 MB") or a number of 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a model asks of one memory. Bytes, tokens and counts."""
+    """What a model asks of a device's memory, and what that memory has. Bytes, tokens and counts."""
 
-    memory: str  # "RAM" or "VRAM", for the words
+    memory: Literal["RAM", "VRAM"]  # the device's
     free: int  # bytes that could be used now
     dense_bytes: int
     slot_bytes: int  # of one expert in its slot
     total_experts: int  # layers x experts
     kv_bytes_per_token: int
     longest_context: int  # tokens the model was made for
+    workspace_bytes: int = BASE_WORKSPACE["RAM"]
+    scores_bytes_per_token: int = 0  # attention scores, where the architecture writes them all out
+    least_slots: int = 1  # one for each expert layout
+    host_free: int = 0  # where the device is a card: bytes of RAM that could be used now
+
+    @property
+    def token_bytes(self) -> int:
+        """What one more token of context takes."""
+        return self.kv_bytes_per_token + self.scores_bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One memory, and how many experts it holds that no tier above is sure to hold."""
+
+    memory: Literal["VRAM", "RAM", "disk"]
+    experts: int  # when the conversation starts
+    experts_at_full_context: int
+    bytes: int  # of these experts when the conversation starts
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """What fits. ``notes`` are sentences for the user."""
 
-    slots: int
-    context: int
-    dense_bytes: int
-    expert_bytes: int
-    kv_bytes: int
-    workspace_bytes: int
+    demand: Demand
+    budget: int  # bytes of the device's memory that are shared out
+    slots: int  # on the device, when the conversation starts
+    context: int  # tokens
+    host_slots: int  # experts kept in RAM beside a card; 0 where the device is RAM
     notes: tuple[str, ...] = ()
+
+    def slots_at(self, context_tokens: int) -> int:
+        """Slots the experts may hold when the KV cache holds so many tokens: never more with more tokens, at least one
+        for each layout, at most ``slots``."""
+        return min(self.slots, _room(self.demand, self.budget, min(context_tokens, self.context)))
+
+    @property
+    def dense_bytes(self) -> int:
+        return self.demand.dense_bytes
+
+    @property
+    def expert_bytes(self) -> int:
+        """Of the slots when the conversation starts."""
+        return self.slots * self.demand.slot_bytes
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of the whole context."""
+        return self.context * self.demand.kv_bytes_per_token
+
+    @property
+    def workspace_bytes(self) -> int:
+        """At the whole context."""
+        return self.demand.workspace_bytes + self.context * self.demand.scores_bytes_per_token
 
     @property
     def needed(self) -> int:
-        return self.dense_bytes + self.expert_bytes + self.kv_bytes + self.workspace_bytes
+        """The most the device's memory ever holds: at the start, or when the context is full."""
+        demand = self.demand
+        moments = (min(FIRST_CONTEXT, self.context), self.context)
+        shared = max(self.slots_at(tokens) * demand.slot_bytes + tokens * demand.token_bytes for tokens in moments)
+        return demand.dense_bytes + demand.workspace_bytes + shared
+
+    @property
+    def on_disk(self) -> int:
+        """Experts that may have to be read from disk again when the context is full. RAM beside a card may hold copies
+        of what is on it, so of the two only the larger counts."""
+        return self.demand.total_experts - max(self.slots_at(self.context), self.host_slots)
+
+    @property
+    def verdict(self) -> Verdict:
+        return "fits with disk" if self.on_disk else "fits"
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """From the device down to the disk."""
+        demand, full = self.demand, self.slots_at(self.context)
+        tiers = [Tier(demand.memory, self.slots, full, self.expert_bytes)]
+        if demand.memory == "VRAM":
+            tiers.append(Tier("RAM", self.host_slots, self.host_slots, self.host_slots * demand.slot_bytes))
+        rest = demand.total_experts - max(self.slots, self.host_slots)
+        return (*tiers, Tier("disk", rest, self.on_disk, rest * demand.slot_bytes))
 
 
 def parse_experts(text: str, total_experts: int, slot_bytes: int) -> int | None:
@@ -75,15 +148,19 @@ def parse_experts(text: str, total_experts: int, slot_bytes: int) -> int | None:
 
 
 def plan_memory(demand: Demand, experts: str, context: int = 0) -> MemoryPlan:
-    """Share out one memory. context 0: as long as the model and the memory allow, up to DEFAULT_CONTEXT.
+    """Share out the memory. context 0: as long as the model and the memory allow, up to DEFAULT_CONTEXT.
 
-    "auto" leaves a fifth of the free memory alone, unless the model only fits without that fifth; it says so then.
-    Raises MemoryPlanError saying what is short, by how much, and what to change; OptionError for a bad ``experts``.
+    "auto" leaves some of the free memory alone, unless the model only fits without that; it says so then.
+    Raises MemoryPlanError saying what is short, by how much, and what to change; OptionError for a bad wish.
     """
+    if context < 0:
+        raise OptionError(f"{context} is no length of context; write a number of tokens, or 0 to let the plan choose.")
     wanted = parse_experts(experts, demand.total_experts, demand.slot_bytes)
+    if wanted is not None:
+        wanted = max(wanted, demand.least_slots)
     tokens, notes = _context(demand, context)
     if wanted is None:
-        plan = _share_out(demand, int(demand.free * AUTO_SHARE), None, tokens, not context, notes)
+        plan = _share_out(demand, int(demand.free * AUTO_SHARE[demand.memory]), None, tokens, not context, notes)
         if plan is not None:
             return plan
         notes.append(f"{demand.memory} is nearly full with this model; other programs may become slow.")
@@ -91,6 +168,12 @@ def plan_memory(demand: Demand, experts: str, context: int = 0) -> MemoryPlan:
     if plan is None:
         raise _too_big(demand, wanted, tokens if context else min(tokens, SHORTEST_CONTEXT))
     return plan
+
+
+def what_is_counted(reads: str) -> str:
+    """What the figures leave out, in two sentences. reads: how experts come off the disk, in one sentence."""
+    counted = "Counted are weights, expert slots, context and workspace, not the system's file cache, which gives way."
+    return f"{counted} Reading: {reads[:1].lower()}{reads[1:].rstrip('.')}."
 
 
 def kv_bytes_per_token(config: object, itemsize: int) -> int:
@@ -111,6 +194,21 @@ def kv_bytes_per_token(config: object, itemsize: int) -> int:
     return layers * kv_heads * head_dim * 2 * itemsize
 
 
+def scores_bytes_per_token(config: object, itemsize: int) -> int:
+    """Bytes of attention scores that one token of context adds to a prefill pass which writes them all out ("eager"):
+    ``[heads, chunk, context]``, before and after a softmax in float32."""
+    heads = int(getattr(config, "num_attention_heads", 0) or 0)
+    return heads * PREFILL_CHUNK * (itemsize + 4)
+
+
+def workspace_bytes(config: object, itemsize: int, top_k: int, memory: Literal["RAM", "VRAM"]) -> int:
+    """Bytes of one prefill pass's activations, and of the libraries: every token's k outputs twice (as computed, and
+    weighted), a layer's own, and the widest dense feed-forward."""
+    hidden = int(getattr(config, "hidden_size", 0) or 0)
+    wide = int(getattr(config, "intermediate_size", 0) or 0)
+    return BASE_WORKSPACE[memory] + PREFILL_CHUNK * (2 * top_k * hidden + 8 * hidden + 3 * wide) * itemsize
+
+
 def _context(demand: Demand, context: int) -> tuple[int, list[str]]:
     """The tokens to aim for, and what the user should know about them."""
     if context <= demand.longest_context:
@@ -119,44 +217,68 @@ def _context(demand: Demand, context: int) -> tuple[int, list[str]]:
     return demand.longest_context, [note]
 
 
+def _room(demand: Demand, budget: int, tokens: int) -> int:
+    """Slots that fit beside so many tokens of context; negative when not even those do."""
+    rest = budget - demand.dense_bytes - demand.workspace_bytes - tokens * demand.token_bytes
+    return rest // demand.slot_bytes
+
+
 def _share_out(
     demand: Demand, budget: int, wanted: int | None, tokens: int, may_shorten: bool, notes: list[str]
 ) -> MemoryPlan | None:
     """A plan within ``budget`` bytes, None when there is none."""
-    rest = budget - demand.dense_bytes - WORKSPACE
+    most = demand.total_experts if wanted is None else wanted
     kept = tokens
-    if may_shorten and demand.kv_bytes_per_token:  # give up context that nobody asked for rather than fail
-        kv_share = rest // 2 if wanted is None else rest - wanted * demand.slot_bytes  # "auto": experts need room too
-        affordable = kv_share // demand.kv_bytes_per_token
-        if affordable < tokens:
-            kept = max(affordable, min(tokens, SHORTEST_CONTEXT))
-    kv_bytes = kept * demand.kv_bytes_per_token
-    room = (rest - kv_bytes) // demand.slot_bytes
-    if room < (wanted or 1):
+    if may_shorten and demand.token_bytes:
+        kept = min(tokens, max(_affordable(demand, budget, wanted, tokens) // demand.token_bytes, SHORTEST_CONTEXT))
+    at_start, at_end = (_room(demand, budget, held) for held in (min(kept, FIRST_CONTEXT), kept))
+    if at_end < demand.least_slots or at_start < (wanted or 1):
         return None
-    slots = wanted if wanted is not None else min(demand.total_experts, room)
+    slots = min(most, at_start)
     said = list(notes)
     if kept < tokens:
         said.append(f"Context is {kept:,} tokens instead of {tokens:,}, so that it fits in {demand.memory}.")
-    return MemoryPlan(slots, kept, demand.dense_bytes, slots * demand.slot_bytes, kv_bytes, WORKSPACE, tuple(said))
+    if at_end < slots:
+        given_back = f"Of {slots:,} expert slots {slots - at_end:,} are given back as the conversation grows"
+        said.append(f"{given_back} to {kept:,} tokens.")
+    host_slots = 0
+    if demand.memory == "VRAM" and min(slots, at_end) < demand.total_experts:
+        host_slots = min(demand.total_experts, int(demand.host_free * AUTO_SHARE["RAM"]) // demand.slot_bytes)
+    return MemoryPlan(demand, budget, slots, kept, host_slots, tuple(said))
+
+
+def _affordable(demand: Demand, budget: int, wanted: int | None, tokens: int) -> int:
+    """Bytes for context that nobody asked for: what the experts leave over, or half of what both share."""
+    rest = budget - demand.dense_bytes - demand.workspace_bytes
+    left = rest - (demand.total_experts if wanted is None else wanted) * demand.slot_bytes
+    if wanted is not None and left < min(tokens, FIRST_CONTEXT) * demand.token_bytes:
+        return left  # else the experts could not even start as wished
+    return min(max(rest // 2, left), rest - demand.least_slots * demand.slot_bytes)
 
 
 def _too_big(demand: Demand, wanted: int | None, tokens: int) -> MemoryPlanError:
-    experts = (wanted or 1) * demand.slot_bytes
-    kv_bytes = tokens * demand.kv_bytes_per_token
-    needed = demand.dense_bytes + WORKSPACE + kv_bytes + experts
+    """The moment that asks for most, in words: the start with the experts wanted, or the end with as few as can be."""
+    moments = (
+        ((wanted or demand.least_slots) * demand.slot_bytes, min(tokens, FIRST_CONTEXT)),
+        (demand.least_slots * demand.slot_bytes, tokens),
+    )
+    experts, held = max(moments, key=lambda moment: moment[0] + moment[1] * demand.token_bytes)
+    context = held * demand.token_bytes
+    needed = demand.dense_bytes + demand.workspace_bytes + context + experts
     short = needed - demand.free
     ways = []
-    if wanted is not None and wanted > 1 and experts > short:
+    if experts - short >= demand.least_slots * demand.slot_bytes:
         ways.append(f"give experts at most {(experts - short) / 1e9:.2f} GB")
-    if kv_bytes > short and tokens > SHORTEST_CONTEXT:
-        ways.append("choose a shorter context")
+    if context - short >= SHORTEST_CONTEXT * demand.token_bytes and demand.token_bytes:
+        ways.append(f"choose a context of at most {held - -(-short // demand.token_bytes):,} tokens")
     ways.append("close other programs")
-    sizes = [demand.dense_bytes, experts, kv_bytes, needed, demand.free, short]
-    dense_gb, experts_gb, kv_gb, needed_gb, free_gb, short_gb = (f"{size / 1e9:.2f} GB" for size in sizes)
+    sizes = [demand.dense_bytes, demand.workspace_bytes, experts, context, needed, demand.free, short]
+    dense_gb, work_gb, experts_gb, context_gb, needed_gb, free_gb, short_gb = (f"{size / 1e9:.2f} GB" for size in sizes)
     return MemoryPlanError(
-        f"Not enough {demand.memory}: the model needs at least {needed_gb} (dense weights {dense_gb}, "
-        f"experts {experts_gb}, context {kv_gb}) and {free_gb} are free, so {short_gb} are missing. {_sentence(ways)}"
+        f"Not enough {demand.memory}: the model needs at least {needed_gb} (dense weights {dense_gb}, experts "
+        f"{experts_gb}, context {context_gb}, workspace {work_gb}) and {free_gb} are free, so {short_gb} are missing. "
+        f"{_sentence(ways)}",
+        short,
     )
 
 
