@@ -100,7 +100,8 @@ def _plan_rows(plan: dict[str, Any], total: int) -> list[tuple[str, str]]:
     rows = [("context", context), ("workspace", _size(plan["workspace_bytes"])), ("needs", needs)]
     for tier in plan["tiers"]:
         if tier["memory"] == "disk":
-            text = f"{tier['experts']:,} of {total:,} experts"
+            most = "at most " if plan["host_slots"] else ""  # RAM may or may not hold copies of what the card has
+            text = f"{most}{tier['experts']:,} of {total:,} experts"
         else:
             share = tier["experts"] / total
             text = f"{tier['experts']:,} slots ({share:.0%}), {_size(tier['bytes'])}"
