@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class CudaPinner:
 
 def cpus_near_card(device: torch.device) -> frozenset[int]:
     """Processors on the card's side of the machine; empty where that makes no difference or nobody tells."""
-    card = torch.cuda.get_device_properties(device)
+    card: Any = torch.cuda.get_device_properties(device)
     try:
         return cpus_near(f"{card.pci_domain_id:04x}:{card.pci_bus_id:02x}:{card.pci_device_id:02x}.0")
     except AttributeError:  # an older torch
