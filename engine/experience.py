@@ -1,62 +1,129 @@
-"""What answers taught about one model: which experts past requests used. Kept in the model's profile between loads, and
-used to fill the slots before the first word.
+"""What answers teach about one model, and the use it is put to: the prompter at work, its learning, and the profile.
+
+The profile keeps past requests' activation matrices and what the learnt predictors know; it fills the slots at the next
+load before the first word.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from engine.errors import OptionError
-from engine.experts.observer import PassRecord
-from engine.messages import ModelLoaded
+from engine.experts.foresight import Foresight
+from engine.experts.routers import RouterTaps
+from engine.experts.trial import Trial
+from engine.loading import LoadedModel
+from engine.messages import LoadModel
 from engine.prediction.eam import likely_first
+from engine.prediction.predictors import Wants
 from engine.prediction.profile import Profile, load_profile, save_profile
 from engine.prediction.prompter import Prompter
-from engine.prediction.shape import PHASES, Shape
+from engine.prediction.shape import Shape
 
 log = logging.getLogger("greenroom.experience")
 
+SLICE = 0.003  # seconds of learning at a time
+PAUSE = 0.02  # seconds between, while an answer is computed
+
 
 class Experience:
-    """The history of requests of one model. ``note``: a sentence for the user when a saved one had to be put aside."""
+    """Foresight for one loaded model, wired to its runtime. ``notes``: sentences for the user."""
 
-    def __init__(self, info: ModelLoaded) -> None:
-        self._shape = Shape(info.layers, info.experts, info.top_k)
+    def __init__(self, loaded: LoadedModel, command: LoadModel, remember: bool = True) -> None:
+        """remember: use the model's profile and save what is learnt. Raises OptionError for an unknown predictor."""
+        threadpool_limits(1, user_api="blas")  # numpy's own threads would fight torch's for the cores
+        info = loaded.info
+        config = loaded.model.config.get_text_config()
+        self.notes: list[str] = []
+        self._remember = remember
         self._signature = info.signature
-        profile, self.note = load_profile(info.signature, self._shape)
-        self._prompter = Prompter("none", self._shape, profile.tables)
-        self.begin_request()
+        hidden = int(getattr(config, "hidden_size", 0) or 0)
+        self._shape = Shape(info.layers, info.experts, info.top_k, hidden)
+        profile, note = (
+            load_profile(info.signature, self._shape) if remember else (Profile(info.signature, self._shape), "")
+        )
+        if note:
+            self.notes.append(note)
+        prompter = Prompter(command.predictor, self._shape, profile.tables)
+        self.foresight = Foresight(prompter, Trial(command.prefetch if command.predictor != "none" else "off"))
+        if prompter.wants != Wants.NOTHING:
+            taps = RouterTaps(loaded.model, loaded.expert_modules, prompter.wants, self.foresight)
+            self.foresight.listen(taps)
+        loaded.runtime.foresee(self.foresight)
+        self._learner = _Learner(prompter)
 
     def likely_first(self) -> np.ndarray:
         """Keys ``layer * experts + expert`` worth having before the first word, most used first; empty when new."""
-        return likely_first(self._shape, self._prompter.state())
+        return likely_first(self._shape, self.foresight.prompter.state())
 
     def begin_request(self) -> None:
-        """An answer begins; of one that broke off, nothing is kept."""
-        self._counts = {phase: np.zeros((self._shape.layers, self._shape.experts), np.uint32) for phase in PHASES}
-        self._tokens = dict.fromkeys(PHASES, 0)
+        """An answer begins."""
+        self.foresight.begin_request()
+        self._learner.pause = PAUSE
 
-    def add(self, record: PassRecord) -> None:
-        """A forward pass of this request is done."""
-        self._counts[record.phase] += record.counts
-        self._tokens[record.phase] += record.tokens
+    def passed(self) -> None:
+        """A forward pass is over: there may be something to learn from."""
+        self._learner.nudge()
 
     def end_request(self) -> None:
-        """The request's expert activation matrices enter the collection, and that is saved."""
-        self._prompter.begin_request()
-        for phase in PHASES:
-            counts = self._counts[phase]
-            if not self._tokens[phase]:
-                continue
-            self._prompter.begin_pass(phase, self._tokens[phase])
-            for layer in np.flatnonzero(counts.any(axis=1)).tolist():
-                ids = np.flatnonzero(counts[layer])
-                self._prompter.routed(layer, ids.tolist(), counts[layer, ids])
-            self._prompter.end_pass()
-        self._prompter.end_request()
+        """The request's activation matrices enter the collection, and all that was learnt is saved."""
+        self.foresight.end_request()
+        self._learner.pause = 0.0
+        self._learner.nudge()
+        if self._remember:
+            self.save()
+
+    def save(self) -> None:
+        accuracy = {}
+        prompter = self.foresight.prompter
+        shares = [one.share for one in prompter.accuracy()]
+        if any(share is not None for share in shares):
+            accuracy[prompter.predictor.name] = shares
+        with self._learner.quiet:
+            profile = Profile(self._signature, self._shape, prompter.state(), accuracy=accuracy)
         try:
-            save_profile(Profile(self._signature, self._shape, self._prompter.state()))
+            for note in save_profile(profile):
+                log.info(note)
         except (OSError, OptionError) as error:
             log.warning("what this answer taught could not be saved: %s", error)
+
+    def close(self) -> None:
+        """Stop learning; what was learnt since the last answer is saved."""
+        self._learner.close()
+
+
+class _Learner:
+    """A thread that works off what the predictors observed, a slice at a time."""
+
+    def __init__(self, prompter: Prompter) -> None:
+        self.pause = 0.0
+        self.quiet = threading.Lock()  # held while it learns
+        self._prompter = prompter
+        self._work = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="greenroom-learner", daemon=True)
+        self._thread.start()
+
+    def nudge(self) -> None:
+        self._work.set()
+
+    def close(self) -> None:
+        self._over.set()
+        self._work.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._work.wait()
+            self._work.clear()
+            more = True
+            while more and not self._over.is_set():
+                with self.quiet:
+                    more = self._prompter.learn(SLICE)
+                self._over.wait(self.pause)
+            if self._over.is_set():
+                return

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import Cancelled, ModelError, OptionError
-from engine.experts.device import Device, make_device
+from engine.experts.device import Device, make_devices
 from engine.experts.forward import IMPLEMENTATION, attach
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.runtime import ExpertRuntime
@@ -29,7 +29,7 @@ from engine.hardware.plan import (
     workspace_bytes,
 )
 from engine.hardware.probes import computing_threads
-from engine.messages import LoadModel, ModelLoaded, Sampling
+from engine.messages import PREFETCH, READ_MODES, LoadModel, ModelLoaded, Sampling
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
 from engine.models.skeleton import Skeleton, load_config, make_skeleton
@@ -49,6 +49,7 @@ class LoadedModel:
     runtime: ExpertRuntime
     device: torch.device
     info: ModelLoaded
+    expert_modules: list[str]  # names of the experts modules, by layer
 
     def close(self) -> None:
         """End the I/O threads; the weights go when the last reference does."""
@@ -105,16 +106,18 @@ def load(
         report(detail, fraction)
 
     torch.set_num_threads(command.threads or computing_threads())
+    _check_options(command)
     step("reading headers", 0.0)
     found = inspect(command.source)
-    device = make_device(command.device)
+    devices = make_devices(command.device)
+    device = devices[0]
     dtype = choose_dtype(command.dtype, found, device)
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
     plan = make_plan(command, found, layouts, dtype, device)
     step("reading dense weights", 0.1)
     model = _load_dense(found, dtype, device)
     step("making room for experts", 0.8)
-    runtime = _make_runtime(command, found, model, layouts, plan, device)
+    runtime = _make_runtime(command, found, model, layouts, plan, devices)
     step("reading the tokenizer", 0.95)
     try:
         tokenizer = _load_tokenizer(found.folder)
@@ -137,6 +140,8 @@ def load(
         device=_device_name(device),
         dtype=str(dtype).removeprefix("torch."),
         policy=command.policy,
+        predictor=command.predictor,
+        prefetch=command.prefetch,
         slots=runtime.slots,
         total_experts=found.total_experts,
         slot_bytes=max(layout.nbytes for layout in layouts),
@@ -147,7 +152,16 @@ def load(
         seconds=time.perf_counter() - began,
         sampling=advised_sampling(model.generation_config),
     )
-    return LoadedModel(model, tokenizer, runtime, device.torch_device, info)
+    return LoadedModel(model, tokenizer, runtime, device.torch_device, info, [m.path for m in found.index.modules])
+
+
+def _check_options(command: LoadModel) -> None:
+    for what, name, known in (
+        ("way to decide about fetching ahead", command.prefetch, PREFETCH),
+        ("way to read experts", command.reads, READ_MODES),
+    ):
+        if name not in known:
+            raise OptionError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
 
 
 def advised_sampling(advice: object) -> Sampling:
@@ -258,7 +272,7 @@ def _make_runtime(
     model: PreTrainedModel,
     layouts: Sequence[ExpertLayout],
     plan: MemoryPlan,
-    device: Device,
+    devices: Sequence[Device],
 ) -> ExpertRuntime:
     share = plan.slots / found.total_experts
     count: Counter[ExpertLayout] = Counter()
@@ -271,9 +285,9 @@ def _make_runtime(
         found.experts,
         found.skeleton.top_k or found.experts,
         command.policy,
-        DiskStore(found.index, layouts, model),
-        device,
+        [(device, DiskStore(found.index, layouts, model)) for device in devices],
     )
+    runtime.share_with_kv(plan.slots_at)
     for layer, module in enumerate(found.index.modules):
         attach(model.get_submodule(module.path), layer, runtime)
     return runtime

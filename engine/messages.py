@@ -278,7 +278,7 @@ class CacheCounters:
     # Fetched ahead. Each such fetch ends as one of three; a use that found it still under way is a hit, and late.
     prefetch_used: int = 0  # there when it was wanted
     prefetch_late: int = 0  # under way when it was wanted; compute waited for the rest
-    prefetch_wasted: int = 0  # evicted, or its answer over, before anybody wanted it
+    prefetch_wasted: int = 0  # evicted before anybody wanted it
     prefetch_bytes: int = 0  # of all three, part of fetched_bytes
     prefetch_wasted_bytes: int = 0
 
@@ -356,11 +356,11 @@ class ExpertSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchState:
-    """Does fetching ahead pay? Costs are seconds per token that compute waited or spent on predicting."""
+    """Does fetching ahead pay? Costs are seconds per token, with it and without it, of the latest measurement."""
 
     on: bool
     verdict: str  # one sentence for the user
-    cost_with: float | None = None  # of the latest windows; None before there was one
+    cost_with: float | None = None  # None before the first one
     cost_without: float | None = None
     accuracy: tuple[float | None, ...] = ()  # share of a layer's experts foreseen, by distance in layers from 1
 
@@ -376,7 +376,7 @@ class CacheSnapshot:
     tokens_per_second: float | None  # decode, window
     slots: int
     resident: int  # slots in use
-    prefetch: PrefetchState | None = None  # None: no predictor at work
+    prefetch: PrefetchState | None = None
 
 
 @dataclass(frozen=True, slots=True)

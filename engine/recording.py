@@ -40,6 +40,8 @@ class Recorder:
                 slots=info.slots,
                 slot_bytes=info.slot_bytes,
                 policy=info.policy,
+                predictor=info.predictor,
+                prefetch=info.prefetch,
                 device=info.device,
                 dtype=info.dtype,
                 program=program,
@@ -76,6 +78,8 @@ class Recorder:
                 seconds=record.seconds,
                 routed=record.routed,
                 counts=record.counts if record.routed is None else None,
+                late=record.late,
+                ahead=[(note.layer, note.deed, note.key, note.leaving) for note in record.notes],
             )
         )
 

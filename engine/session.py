@@ -74,17 +74,16 @@ class ModelSession:
             demo.build_demo(progress=report, cancelled=stopped)
         self._loaded = load(command, report, stopped)
         try:
-            self._experience = Experience(self._loaded.info)
+            self._experience = Experience(self._loaded, command)
             report("filling slots with the experts that past answers used", 0.97)
             self._loaded.runtime.warm(self._experience.likely_first(), stopped)
         except BaseException:
             self._loaded.close()
             raise
-        if self._experience.note:
-            notes = (*self._loaded.info.notes, self._experience.note)
-            self._loaded.info = replace(self._loaded.info, notes=notes)
+        notes = (*self._loaded.info.notes, *self._experience.notes)
+        self._loaded.info = replace(self._loaded.info, notes=notes)
         self._generator = TextGenerator(self._loaded)
-        self._telemetry = Telemetry(self._loaded)
+        self._telemetry = Telemetry(self._loaded, self._experience.foresight)
         self._recorded_in = ""  # the log whose last model record is still true
         self._memory_due = 0.0
         emit(self._loaded.info)
@@ -92,6 +91,7 @@ class ModelSession:
 
     def close(self) -> None:
         """Give the memory back."""
+        self._experience.close()
         self._loaded.close()
 
     def generate(self, command: Generate, stopped: Callable[[], bool]) -> None:
@@ -157,7 +157,7 @@ class ModelSession:
 
     def _record(self, record: PassRecord, recorder: Recorder) -> None:
         recorder.forward_pass(record)
-        self._experience.add(record)
+        self._experience.passed()
 
     # ------------------------------------------------------------------------------------------ snapshots
 

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from engine.experts.foresight import Foresight
 from engine.experts.observer import PassRecord
 from engine.loading import LoadedModel
 from engine.messages import CacheSnapshot, ExpertSnapshot
@@ -31,8 +32,9 @@ class _Sample:
 class Telemetry:
     """Keeps the window over the last decode tokens, and says when the next snapshot is due."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, foresight: Foresight) -> None:
         self._runtime = loaded.runtime
+        self._foresight = foresight
         self._window: deque[_Sample] = deque(maxlen=WINDOW)
         self._next = 0.0
         self._figures: _Figures = (None, None, None, None)
@@ -60,7 +62,7 @@ class Telemetry:
     def experts(self, phase: Literal["prefill", "decode", "idle"], token: int) -> ExpertSnapshot:
         observer = self._runtime.observer
         arrays = (
-            observer.cells(self._runtime.resident_mask()),
+            observer.cells(self._runtime.resident_mask(), self._runtime.predicted),
             observer.answer.copy(),
             observer.chat.copy(),
             observer.total.copy(),
@@ -79,6 +81,7 @@ class Telemetry:
             tokens_per_second=tokens_per_second,
             slots=self._runtime.slots,
             resident=self._runtime.resident,
+            prefetch=self._foresight.state(),
         )
 
     def _windowed(self) -> _Figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -56,14 +57,16 @@ def verify(
 def _compare(stock: PreTrainedModel, loaded: LoadedModel, ids: list[int], max_tokens: int) -> Verdict:
     ours, theirs = KvCache(loaded.model), KvCache(stock)
     ends = end_tokens(loaded)
-    observer = loaded.runtime.observer
+    runtime = loaded.runtime
+    runtime.begin_answer(new_chat=True)
     equal, difference, count = True, 0.0, 0
     feed = ids
     with torch.inference_mode():
         while count < max_tokens:
-            observer.begin_pass("decode" if len(feed) == 1 else "prefill", len(feed))
+            began = time.perf_counter()
+            runtime.begin_pass("decode" if len(feed) == 1 else "prefill", len(feed))
             mine = ours.run(feed, loaded.device).cpu()
-            observer.end_pass(0.0)
+            runtime.end_pass(time.perf_counter() - began)
             other = theirs.run(feed, loaded.device).cpu()
             difference = max(difference, float((mine - other).abs().max()))
             count += 1
@@ -72,7 +75,7 @@ def _compare(stock: PreTrainedModel, loaded: LoadedModel, ids: list[int], max_to
             if token in ends:
                 break
             feed = [token]
-    counters = observer.counters(loaded.runtime.evictions)
+    counters = runtime.observer.counters(loaded.runtime.evictions)
     return Verdict(
         equal,
         count,

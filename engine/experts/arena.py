@@ -1,4 +1,4 @@
-"""Slots on the device: one allocation per expert layout, made once, read in place."""
+"""Slots on the device, made once and read in place."""
 
 from __future__ import annotations
 
@@ -7,18 +7,56 @@ import torch
 from engine.experts.device import Device
 from engine.experts.layout import ExpertLayout
 
+SEGMENTS = 16  # pieces an arena is allocated in; memory goes back to the system a piece at a time
+
 
 class Arena:
-    """``slots`` blobs of one layout, back to back in one allocation.
+    """``slots`` blobs of one layout. ``views[slot][name]``: the parameter in that slot, in the module's layout.
+    ``piece``: slots of one allocation.
 
-    blobs: uint8 ``[slots, layout.nbytes]``. views[slot][name]: the parameter in that slot, in the module's layout.
+    The memory comes in up to SEGMENTS allocations, so that part of it can be given back while the rest is in use; a
+    slot's address never changes.
     """
 
     def __init__(self, layout: ExpertLayout, slots: int, device: Device) -> None:
         self.layout = layout
-        self.blobs = device.allocate(slots * layout.nbytes).view(slots, layout.nbytes)
-        self.views: list[dict[str, torch.Tensor]] = [layout.views(self.blobs[slot]) for slot in range(slots)]
+        self._device = device
+        self.piece = -(-slots // min(SEGMENTS, slots))
+        self._segments: list[torch.Tensor] = []  # uint8 [slots here, layout.nbytes]
+        self._place: list[tuple[int, int]] = []  # of each slot: segment, row
+        self.views: list[dict[str, torch.Tensor]] = []
+        for first in range(0, slots, self.piece):
+            self._allocate(min(self.piece, slots - first))
+
+    @property
+    def slots(self) -> int:
+        return len(self._place)
 
     @property
     def nbytes(self) -> int:
-        return self.blobs.nbytes
+        return sum(segment.nbytes for segment in self._segments)
+
+    def blob(self, slot: int) -> torch.Tensor:
+        """uint8 ``[layout.nbytes]``."""
+        segment, row = self._place[slot]
+        return self._segments[segment][row]
+
+    def fitting(self, slots: int) -> int:
+        """The largest number of slots, not above ``slots``, that whole pieces make; one piece at least."""
+        return max(1, slots // self.piece) * self.piece
+
+    def resize(self, slots: int) -> None:
+        """Give whole pieces back to the system from the end, or allocate more, until there are ``slots``. What goes may
+        not be read or written any more. Raises MemoryPlanError when there is no memory for more."""
+        while len(self._place) > slots:
+            first = len(self._place) - len(self._segments[-1])
+            del self.views[first:], self._place[first:]
+            self._segments.pop()
+        while len(self._place) < slots:
+            self._allocate(min(self.piece, slots - len(self._place)))
+
+    def _allocate(self, count: int) -> None:
+        segment = self._device.allocate(count * self.layout.nbytes).view(count, self.layout.nbytes)
+        self._segments.append(segment)
+        self._place += [(len(self._segments) - 1, row) for row in range(count)]
+        self.views += [self.layout.views(segment[row]) for row in range(count)]

@@ -3,12 +3,19 @@
 A lease pins the slots of one dispatch until it is released; a pinned expert is never evicted. A dispatch that wants
 more experts than there are slots takes several leases one after the other (waves), so it never deadlocks.
 
+A prompt that wants more experts than there are slots *streams*: its misses pass through a few slots, a ring, two waves
+of half a ring each in turn, and whoever decode lives on stays where it is.
+
+An expert may be *brought* before anybody wants it. It keeps its slot until it was used or is let go, and is counted as
+used or wasted.
+
 An expert's *key* is ``layer * experts + expert``. Which experts leave depends on keys and priorities alone, never on
 slot numbers: a cache filled anew with the same experts goes on in the same way.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,7 +23,16 @@ import numpy as np
 
 from engine.experts.policies import Policy
 
+RING = 16  # slots that a streaming prompt passes through, at most
+HASH = 2654435769  # 2^32 divided by the golden ratio
 FEW = 6  # up to so many, looking for the lowest again and again is faster than parting them all
+
+
+def stage_of(layer: int, experts: int, stages: int) -> np.ndarray:
+    """int64 ``[experts]``: the device that each expert of ``layer`` belongs to, by Fibonacci hashing of its key (Knuth,
+    The Art of Computer Programming 3, section 6.4), so that every layer's load is spread over all of them."""
+    keys = (np.arange(experts, dtype=np.uint64) + np.uint64(layer * experts)) * np.uint64(HASH)
+    return ((keys % np.uint64(2**32)) * np.uint64(stages) >> np.uint64(32)).astype(np.int64)
 
 
 class Lease(NamedTuple):
@@ -29,7 +45,9 @@ class Lease(NamedTuple):
 
 
 class ExpertCache:
-    """A fixed set of slots for the experts of ``layers`` layers. Single-threaded: only the engine thread calls it."""
+    """A set of slots for the experts of ``layers`` layers. Single-threaded: only the engine thread calls it."""
+
+    _NOBODY = np.zeros(0, dtype=np.int64)
 
     def __init__(self, slots: int, layers: int, experts: int, policy: Policy) -> None:
         if slots < 1:
@@ -37,6 +55,7 @@ class ExpertCache:
         self.slots = slots
         self.policy = policy
         self.evictions = 0
+        self.experts = experts
         self._layers, self._experts = layers, experts
         self._slot_of = np.full(layers * experts, -1, dtype=np.int64)  # by key; -1: in no slot
         self._key_in = np.full(slots, -1, dtype=np.int64)
@@ -45,6 +64,10 @@ class ExpertCache:
         self._candidates = self._may_leave[:-1]
         self._priority = policy.priority.reshape(-1)  # by key; the policy writes into it
         self._held = 0  # slots with an expert
+        self._ring: deque[int] = deque()  # keys that streamed in during this pass, oldest first
+        self._early = np.zeros(layers * experts, dtype=bool)  # by key: brought, and not used yet
+        self._brought = 0  # how many of them
+        self.wasted: list[int] = []  # keys that were brought and left unused; whoever counts empties it
 
     @property
     def resident(self) -> int:
@@ -55,27 +78,72 @@ class ExpertCache:
         """bool ``[layers, experts]``: who is in a slot."""
         return (self._slot_of >= 0).reshape(self._layers, self._experts)
 
-    def waves(self, layer: int, wanted: np.ndarray, counts: np.ndarray | None = None) -> Iterator[Lease]:
+    def absent(self, keys: np.ndarray) -> np.ndarray:
+        """bool ``[n]``: which of ``keys`` are in no slot."""
+        return self._slot_of.take(keys) < 0
+
+    def streams(self, top_k: int, tokens: int) -> bool:
+        """Whether a prompt of ``tokens`` tokens is expected to want more experts than there are slots."""
+        expected = self._layers * self._experts * (1 - (1 - min(1.0, top_k / self._experts)) ** tokens)
+        return tokens > 1 and expected > self.slots
+
+    def begin_pass(self) -> None:
+        """What streamed in during the last pass is a resident like others from here on."""
+        self._ring.clear()
+
+    def waves(
+        self, layer: int, wanted: np.ndarray, counts: np.ndarray | None = None, streaming: bool = False
+    ) -> Iterator[Lease]:
         """Lease the experts of one dispatch, as many at a time as fit; release each lease before taking the next.
 
         wanted: int64 ``[n]``, distinct and ascending. counts: how many tokens chose each (default: one). Hits come in
         the first lease, so nothing this dispatch needs is evicted for it while a slot can be had otherwise.
+        streaming: misses take empty slots and then the ring; ``must_wait`` says when a lease may stay open meanwhile.
         """
         if not len(wanted):
             return
         self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
         keys = wanted + layer * self._experts
         missing = self._slot_of.take(keys) < 0
-        if np.count_nonzero(missing):
+        absent = int(np.count_nonzero(missing))
+        if absent:
             keys = np.concatenate([keys[~missing], keys[missing]])
+        if streaming and absent > self.slots - self._held:
+            yield from self._stream(layer, keys[:-absent], keys[-absent:])
+            return
         for start in range(0, len(keys), self.slots):
             yield self._lease(layer, keys[start : start + self.slots])
 
-    def touch(self, layer: int, wanted: np.ndarray, counts: np.ndarray | None = None) -> int:
+    def must_wait(self, open_leases: int, streaming: bool) -> bool:
+        """Whether one of a dispatch's open leases has to be released before its next one is taken."""
+        if open_leases < 1 or not streaming:
+            return open_leases > 0
+        spare = self.slots - self._held + int(np.count_nonzero(self._candidates))
+        return open_leases > 1 or spare < self._wave
+
+    @property
+    def _wave(self) -> int:
+        return max(1, self._ring_size() // 2)
+
+    def _stream(self, layer: int, hits: np.ndarray, absent: np.ndarray) -> Iterator[Lease]:
+        if len(hits):
+            yield self._lease(layer, hits)
+        for start in range(0, len(absent), self._wave):
+            keys = absent[start : start + self._wave]
+            self._may_leave[keys] = False
+            slots = self._take(keys, streaming=True)
+            self._pins[slots] += 1
+            self._ring.extend(keys.tolist())
+            yield Lease(layer, keys - layer * self._experts, slots, np.ones(len(keys), dtype=bool))
+
+    def _ring_size(self) -> int:
+        return min(RING, max(1, self.slots // 4) + 1)
+
+    def touch(self, layer: int, wanted: np.ndarray, counts: np.ndarray | None = None, streaming: bool = False) -> int:
         """A dispatch that nobody computes: as ``waves`` with each lease released at once, in half the time. How many
         were missing."""
-        if len(wanted) > self.slots:
-            return sum(self._come_and_go(lease) for lease in self.waves(layer, wanted, counts))
+        if streaming or len(wanted) > self.slots:
+            return sum(self._come_and_go(lease) for lease in self.waves(layer, wanted, counts, streaming))
         if not len(wanted):
             return 0
         self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
@@ -108,6 +176,66 @@ class ExpertCache:
             self._may_leave[key] = False
             self._slot_of[key] = self._key_in[slot] = -1
             self._held -= 1
+            if self._early[key]:
+                self._early[key] = False
+                self._brought -= 1
+
+    # ---------------------------------------------------------------------------------- before they are wanted
+
+    def room_for(self, count: int, protected: np.ndarray) -> np.ndarray:
+        """Keys of at most ``count`` experts that could leave for others to be brought, next to leave first; -1 stands
+        for a slot that is empty. protected: bool by key ``[layers * experts]``, who may not leave."""
+        empty = min(count, self.slots - self._held)
+        candidates = (self._candidates & ~protected).nonzero()[0] if empty < count else self._NOBODY
+        count = min(count - empty, len(candidates))
+        if count:
+            priorities = self._priority.take(candidates)
+            candidates = candidates[lowest(priorities, count)]
+            candidates = candidates[np.argsort(self._priority.take(candidates), kind="stable")]
+        return np.concatenate([np.full(empty, -1), candidates[:count]])
+
+    def bring(self, key: int, leaving: int) -> int:
+        """Give ``key``, which is in no slot, the slot of ``leaving`` (-1: an empty one), before it is wanted; the slot.
+
+        It stays until it was used or ``let_go``.
+        """
+        slots = self._free_slots(1) if leaving < 0 else self._leave(np.array([leaving]))
+        slot = int(slots[0])
+        self._slot_of[key] = slot
+        self._key_in[slot] = key
+        self._held += 1
+        self._early[key] = True
+        self._brought += 1
+        return slot
+
+    def let_go(self, key: int) -> None:
+        """What was brought may leave like others from here on."""
+        if self._slot_of[key] >= 0 and not self._pins[self._slot_of[key]]:
+            self._may_leave[key] = True
+
+    def resize(self, slots: int) -> list[tuple[int, int]]:
+        """Have ``slots`` slots from now on, at least one; nobody may be using or filling any.
+
+        With fewer, the lowest priorities leave, and of those who stay whoever sits beyond the end moves to a lower
+        slot: (from, to), to be copied before the memory goes.
+        """
+        if slots < 1 or self._pins.any():
+            raise ValueError(f"{self.slots} slots cannot become {slots} now")
+        if slots > self.slots:
+            more = slots - self.slots
+            self._key_in = np.concatenate([self._key_in, np.full(more, -1, dtype=np.int64)])
+            self._pins = np.concatenate([self._pins, np.zeros(more, dtype=np.int64)])
+            self.slots = slots
+            return []
+        if self._held > slots:
+            self._evict(self._held - slots)
+        beyond = np.flatnonzero(self._key_in[slots:] >= 0) + slots
+        places = np.flatnonzero(self._key_in[:slots] < 0)[: len(beyond)]
+        keys = self._key_in[beyond]
+        self._slot_of[keys] = places
+        self._key_in[places] = keys
+        self._key_in, self._pins, self.slots = self._key_in[:slots].copy(), self._pins[:slots].copy(), slots
+        return list(zip(beyond.tolist(), places.tolist(), strict=True))
 
     def fill(self, keys: np.ndarray) -> None:
         """Put these experts into the slots of an empty cache, as a log says they were. ValueError when they cannot."""
@@ -135,18 +263,22 @@ class ExpertCache:
         if hits < len(keys):
             missing[hits:] = True
             slots[hits:] = self._take(keys[hits:])
+        if self._brought:
+            self._brought -= int(np.count_nonzero(self._early[keys]))
+            self._early[keys] = False
         self._pins[slots] += 1
         return Lease(layer, keys - layer * self._experts, slots, missing)
 
-    def _take(self, keys: np.ndarray) -> np.ndarray:
+    def _take(self, keys: np.ndarray, streaming: bool = False) -> np.ndarray:
         """Slots for experts that have none, entered in the table."""
         count = len(keys)
+        evict = self._evict_streaming if streaming and not self.policy.knows_the_future else self._evict
         if self._held == self.slots:
-            slots = self._evict(count)
+            slots = evict(count)
         else:
             slots = self._free_slots(count)
             if len(slots) < count:
-                slots = np.concatenate([slots, self._evict(count - len(slots))])
+                slots = np.concatenate([slots, evict(count - len(slots))])
         self._slot_of[keys] = slots
         self._key_in[slots] = keys
         self._held += count
@@ -160,13 +292,36 @@ class ExpertCache:
         candidates = self._candidates.nonzero()[0]
         if len(candidates) < count:
             raise RuntimeError(f"{count} slots wanted and only {len(candidates)} are not pinned")
-        leaving = candidates[lowest(self._priority.take(candidates), count)]
+        return self._leave(candidates[lowest(self._priority.take(candidates), count)])
+
+    def _evict_streaming(self, count: int) -> np.ndarray:
+        """The ring turns: its oldest leave, and others only while it is not whole yet or still in use."""
+        leaving: list[int] = []
+        while self._ring and len(leaving) < count and len(self._ring) + count > self._ring_size():
+            key = self._ring[0]
+            if not self._may_leave[key]:  # pinned: then so are the younger ones. Or gone already
+                if self._slot_of[key] >= 0:
+                    break
+            elif self._slot_of[key] >= 0:
+                leaving.append(key)
+            self._ring.popleft()
+        slots = self._leave(np.array(leaving, dtype=np.int64))
+        return slots if len(slots) == count else np.concatenate([slots, self._evict(count - len(slots))])
+
+    def _leave(self, leaving: np.ndarray) -> np.ndarray:
+        """These keys leave; the slots they had."""
         slots = self._slot_of.take(leaving)
         self._slot_of[leaving] = -1
         self._key_in[slots] = -1
         self._may_leave[leaving] = False
-        self.evictions += count
-        self._held -= count
+        self.evictions += len(leaving)
+        self._held -= len(leaving)
+        if self._brought:
+            unused = leaving[self._early[leaving]]
+            if len(unused):
+                self.wasted += unused.tolist()
+                self._early[unused] = False
+                self._brought -= len(unused)
         return slots
 
 

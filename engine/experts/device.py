@@ -15,6 +15,7 @@ from __future__ import annotations
 import queue
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from engine.errors import MemoryPlanError, OptionError
@@ -26,6 +27,12 @@ class Arrival(Protocol):
 
     def wait(self) -> None:
         """Make the compute that follows wait until the expert is in its slot."""
+
+
+class Slots(Protocol):
+    """An arena, as far as a device looks at it."""
+
+    def blob(self, slot: int) -> torch.Tensor: ...
 
 
 class Device(Protocol):
@@ -43,8 +50,16 @@ class Device(Protocol):
     def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Arrival | None:
         """Send what ``landing`` gave. None: it is there already."""
 
-    def reading_done(self, blobs: torch.Tensor, slots: list[int]) -> None:
+    def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
         """Everything queued so far is the last reader of these slots."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+
+
+def make_devices(names: str) -> list[Device]:
+    """Names with commas between; the first one holds the dense weights, all share the experts. Raises OptionError."""
+    return [make_device(name.strip()) for name in names.split(",")]
 
 
 def make_device(name: str) -> Device:
@@ -84,7 +99,10 @@ class CpuDevice:
     def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> None:
         return None
 
-    def reading_done(self, blobs: torch.Tensor, slots: list[int]) -> None:
+    def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
+        return None
+
+    def synchronize(self) -> None:
         return None
 
 
@@ -130,11 +148,14 @@ class CudaDevice:
             copied.record(self._copy_stream)
         return _CudaArrival(copied, host, self._landings)
 
-    def reading_done(self, blobs: torch.Tensor, slots: list[int]) -> None:
+    def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.torch_device))
-        for slot in slots:
-            self._last_reader[blobs[slot].data_ptr()] = event
+        for slot in slots.tolist():
+            self._last_reader[arena.blob(slot).data_ptr()] = event
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
 
 
 class _CudaArrival:

@@ -9,9 +9,9 @@ result is the same to the last bit whoever was resident, in whatever slot, and h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     with closing(runtime.serve(layer, wanted, np.ones(len(wanted), np.uint32))) as serving:
         for served, views in serving:
             done.extend(served)
-            parts.append(_experts_on_one_row(experts, views, hidden))
+            parts.append(_at_home(_experts_on_one_row, experts, views, hidden))
     if not parts:
         return torch.zeros_like(hidden)
     outputs = parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -112,9 +112,17 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
         for served, views in serving:
             for expert, parameters in zip(served, views, strict=True):
                 positions = by_expert[ends[expert] - counts[expert] : ends[expert]]
-                outputs[positions] = _expert(experts, parameters, hidden[positions // k])
+                outputs[positions] = _at_home(_expert, experts, parameters, hidden[positions // k])
     weighted = outputs.view(tokens, k, -1) * weights.unsqueeze(-1)
     return weighted.sum(dim=1).to(hidden.dtype)
+
+
+def _at_home(compute: Callable[[_Experts, Any, Tensor], Tensor], experts: _Experts, views: Any, rows: Tensor) -> Tensor:
+    """``compute`` on the device where the experts are: with several cards it is not always where the rows are."""
+    home = next(iter((views if isinstance(views, dict) else views[0]).values())).device
+    if home == rows.device:
+        return compute(experts, views, rows)
+    return compute(experts, views, rows.to(home)).to(rows.device)
 
 
 def _experts_on_one_row(experts: _Experts, views: Sequence[dict[str, Tensor]], row: Tensor) -> Tensor:

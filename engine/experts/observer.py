@@ -1,17 +1,24 @@
-"""What happened to the experts: counted as the hook runs, read by panels, logs and (later) predictors."""
+"""What happened to the experts: counted as the hook runs, read by panels, logs and predictors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from engine.messages import CacheCounters, Cell
 
+if TYPE_CHECKING:
+    from engine.experts.prefetch import Note
+    from engine.experts.rooms import Account
+
 NO_EXPERT = 65535  # in ``PassRecord.routed``: this place chose nobody
 
 Phase = Literal["prefill", "decode"]
+
+_NONE = np.zeros((0, 0), dtype=bool)
 
 
 class Follower(Protocol):
@@ -25,8 +32,11 @@ class Follower(Protocol):
 class PassRecord:
     """One forward pass: who was wanted and who had to be fetched.
 
-    counts: uint32 ``[layers, experts]``, how many tokens chose the expert. missed: bool, the same shape.
+    counts: uint32 ``[layers, experts]``, how many tokens chose the expert. Bool, the same shape: missed (in no slot
+    when it was wanted), early (fetched ahead, and there in time), late (fetched ahead, and still on the way).
     routed: uint16 ``[layers, top_k]`` in the router's order when the pass had one token, else None.
+    notes: what was done ahead of demand, in order. wasted: keys that were fetched ahead and evicted unused meanwhile.
+    fetched_bytes: of everything read during the pass. foresight_seconds: spent on predicting.
     """
 
     phase: Phase
@@ -37,6 +47,11 @@ class PassRecord:
     fetched_bytes: int = 0
     stall_seconds: float = 0.0
     seconds: float = 0.0
+    early: np.ndarray = field(default_factory=lambda: _NONE)
+    late: np.ndarray = field(default_factory=lambda: _NONE)
+    notes: Sequence[Note] = ()
+    wasted: Sequence[int] = ()
+    foresight_seconds: float = 0.0
 
     @property
     def hits(self) -> int:
@@ -56,6 +71,11 @@ class Totals:
     fetched_bytes: int = 0
     stall_seconds: float = 0.0
     hook_calls: int = 0
+    used: int = 0
+    late: int = 0
+    wasted: int = 0
+    early_bytes: int = 0
+    wasted_bytes: int = 0
 
 
 class Observer:
@@ -83,26 +103,45 @@ class Observer:
         for follower in self._followers:
             follower.begin_pass(phase, tokens)
 
-    def used(self, layer: int, experts: np.ndarray, counts: np.ndarray, missed: np.ndarray) -> None:
-        """``experts`` (distinct ids) were chosen by ``counts`` tokens each; ``missed`` of them were not resident."""
+    def used(self, layer: int, experts: np.ndarray, counts: np.ndarray, accounts: Sequence[Account]) -> None:
+        """``experts`` (distinct ids) were chosen by ``counts`` tokens each; what serving them took, by device."""
         now, totals = self._now, self.totals
         now.counts[layer, experts] += counts
-        now.missed[layer, experts] |= missed
-        misses = int(missed.sum())
+        misses = 0
+        for account in accounts:
+            if account.missed:
+                now.missed[layer, account.missed] = True
+                misses += len(account.missed)
+            if account.early:
+                now.early[layer, account.early] = True
+                totals.used += len(account.early)
+            if account.late:
+                now.late[layer, account.late] = True
+                totals.late += len(account.late)
+            now.fetched_bytes += account.nbytes
+            now.stall_seconds += account.stall_seconds
+            totals.fetched_bytes += account.nbytes
+            totals.stall_seconds += account.stall_seconds
         totals.misses[now.phase] += misses
         totals.hits[now.phase] += len(experts) - misses
         totals.hook_calls += 1
+
+    def ahead(
+        self, notes: Sequence[Note], wasted: Sequence[int], wasted_bytes: int, early_bytes: int, seconds: float
+    ) -> None:
+        """What was done ahead of demand in this pass. early_bytes: read for that since the model was loaded."""
+        now, totals = self._now, self.totals
+        now.notes, now.wasted, now.foresight_seconds = tuple(notes), tuple(wasted), seconds
+        now.fetched_bytes += early_bytes - totals.early_bytes
+        totals.fetched_bytes += early_bytes - totals.early_bytes
+        totals.early_bytes = early_bytes
+        totals.wasted += len(wasted)
+        totals.wasted_bytes += wasted_bytes
 
     def routed(self, layer: int, ids: list[int]) -> None:
         """The router's choice for the one token of this pass, best first."""
         if self._now.routed is not None and len(ids) <= self.top_k:
             self._now.routed[layer, : len(ids)] = ids
-
-    def fetched(self, nbytes: int, stall_seconds: float) -> None:
-        self._now.fetched_bytes += nbytes
-        self._now.stall_seconds += stall_seconds
-        self.totals.fetched_bytes += nbytes
-        self.totals.stall_seconds += stall_seconds
 
     def end_pass(self, seconds: float) -> PassRecord:
         """Close the pass and add it to the running counts; an unfinished pass (stopped) is closed the same way."""
@@ -133,15 +172,28 @@ class Observer:
             totals.fetched_bytes,
             totals.stall_seconds,
             totals.hook_calls,
+            totals.used,
+            totals.late,
+            totals.wasted,
+            totals.early_bytes,
+            totals.wasted_bytes,
         )
 
-    def cells(self, resident: np.ndarray) -> np.ndarray:
-        """uint8 ``[layers, experts]`` of ``Cell`` bits about the latest pass; ``resident``: bool, who is in a slot."""
-        wanted = self.last.counts > 0
-        cells = resident * np.uint8(Cell.RESIDENT) + wanted * np.uint8(Cell.ROUTED)
-        cells += (wanted & ~self.last.missed) * np.uint8(Cell.HIT) + self.last.missed * np.uint8(Cell.MISS)
+    def cells(self, resident: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        """uint8 ``[layers, experts]`` of ``Cell`` bits about the latest pass. Bool, the same shape: who is in a slot,
+        who is expected."""
+        last = self.last
+        wanted = last.counts > 0
+        cells: np.ndarray = resident * np.uint8(Cell.RESIDENT) + wanted * np.uint8(Cell.ROUTED)
+        cells += (wanted & ~last.missed) * np.uint8(Cell.HIT) + last.missed * np.uint8(Cell.MISS)
+        cells += predicted * np.uint8(Cell.PREDICTED)
+        cells += last.early * np.uint8(Cell.PREFETCHED) + last.late * np.uint8(Cell.LATE)
+        if last.wasted:
+            cells.reshape(-1)[list(last.wasted)] |= np.uint8(Cell.WASTED)
         return cells.astype(np.uint8)
 
     def _fresh(self, phase: Phase, tokens: int) -> PassRecord:
         routed = np.full((self.shape[0], self.top_k), NO_EXPERT, np.uint16) if tokens == 1 else None
-        return PassRecord(phase, tokens, np.zeros(self.shape, np.uint32), np.zeros(self.shape, bool), routed)
+        record = PassRecord(phase, tokens, np.zeros(self.shape, np.uint32), np.zeros(self.shape, bool), routed)
+        record.early, record.late = np.zeros(self.shape, bool), np.zeros(self.shape, bool)
+        return record

@@ -1,42 +1,31 @@
-"""Arena, cache and transfer of one loaded model, put together: what the hook asks for a layer's experts."""
+"""Arenas, caches and transfers of one loaded model, put together: what the hook asks for a layer's experts."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import torch
 
 from engine.errors import Cancelled
 from engine.experts.arena import Arena
-from engine.experts.cache import ExpertCache, Lease
-from engine.experts.device import Arrival, Device
+from engine.experts.cache import ExpertCache, stage_of
+from engine.experts.device import Device
+from engine.experts.foresight import Foresight
 from engine.experts.layout import ExpertLayout
-from engine.experts.observer import Observer
+from engine.experts.observer import Observer, PassRecord, Phase
 from engine.experts.policies import make_policy
+from engine.experts.prefetch import Prefetcher
+from engine.experts.rooms import Dispatch, Room, Served, give_up
 from engine.experts.store import Store
-from engine.experts.transfer import Transfer
-
-# expert, slot, and the bytes read with, on CUDA, what to wait for
-_Arriving: TypeAlias = tuple[int, int, Future[tuple[int, Arrival | None]]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """The layers that share a layout: their arena and who sits in it."""
-
-    arena: Arena
-    cache: ExpertCache
+from engine.experts.transfer import Fetch, Transfer
 
 
 class ExpertRuntime:
     """Serves experts to the layers of one model. Only the engine thread calls it.
 
-    layouts: one for each layer; equal layouts share an arena. slots: for each distinct layout, how many.
+    layouts: one for each layer; equal layouts on one device share an arena. slots: for each distinct layout, how many
+    over all devices. stages: each a device and the store its link reads from; with several, an expert's number says
+    which it belongs to.
     """
 
     def __init__(
@@ -46,61 +35,80 @@ class ExpertRuntime:
         experts: int,
         top_k: int,
         policy: str,
-        store: Store,
-        device: Device,
+        stages: Sequence[tuple[Device, Store]],
     ) -> None:
         layers = len(layouts)
         self.observer = Observer(layers, experts, top_k)
-        self._device = device
-        self._transfer = Transfer(store, device)
-        rooms = {
-            layout: _Room(
-                Arena(layout, count, device), ExpertCache(count, layers, experts, make_policy(policy, layers, experts))
-            )
-            for layout, count in slots.items()
-        }
+        self._experts = experts
+        self._transfers = [
+            Transfer(store, device, name=f"greenroom-io-{n}") for n, (device, store) in enumerate(stages)
+        ]
+        self._owners = [stage_of(layer, experts, len(stages)) for layer in range(layers)]
+        rooms: dict[tuple[ExpertLayout, int], Room] = {}
+        for layout, count in slots.items():
+            for stage, share in enumerate(_shares(count, layouts, layout, self._owners, len(stages))):
+                device = stages[stage][0]
+                cache = ExpertCache(share, layers, experts, make_policy(policy, layers, experts))
+                rooms[layout, stage] = Room(Arena(layout, share, device), cache, self._transfers[stage], device)
         self._rooms = list(rooms.values())
+        self._rooms_of = [[rooms[layout, stage] for stage in range(len(stages))] for layout in layouts]
         for room in self._rooms:
             self.observer.add_follower(room.cache.policy)
-        self._room_of = [rooms[layout] for layout in layouts]
+        self._ahead = Prefetcher(self._rooms_of, self._owners, experts, top_k)
+        self._foresight: Foresight | None = None
+        self._streaming = [False] * len(self._rooms)
+        self._full = [room.arena.slots for room in self._rooms]
+        self._share_at: Callable[[int], float] = lambda context: 1.0
         self._stop_wanted: Callable[[], bool] = lambda: False
+
+    def share_with_kv(self, slots_at: Callable[[int], int]) -> None:
+        """``slots_at(context)``: slots that may be held while the KV cache holds ``context`` tokens; at 0, all."""
+        most = slots_at(0)
+        self._share_at = lambda context: slots_at(context) / most
+
+    def foresee(self, foresight: Foresight | None) -> None:
+        """Fetch ahead as ``foresight`` says from now on."""
+        self._foresight = foresight
+        if foresight is not None:
+            foresight.bind(self._ahead.order)
 
     def stop_when(self, wanted: Callable[[], bool]) -> None:
         """Ask ``wanted`` before every layer; when it says yes, the pass ends with Cancelled."""
         self._stop_wanted = wanted
 
-    def warm(self, keys: np.ndarray, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Fill empty slots with ``keys`` (``layer * experts + expert``, most wanted first) as far as they go.
+    # ------------------------------------------------------------------------------------------- one pass
 
-        How many were fetched; not a use, so no count moves. Raises Cancelled when ``stopped``, ModelError when a read
-        fails.
-        """
-        experts = self.observer.shape[1]
-        coming: list[tuple[_Room, int, int, Future[tuple[int, Arrival | None]]]] = []
+    def begin_answer(self, new_chat: bool) -> None:
+        """An answer begins: nothing is under way any more, so that a log can say what is where."""
+        self._ahead.settle()
+        self.observer.begin_answer(new_chat)
+
+    def begin_pass(self, phase: Phase, tokens: int, context: int = 0) -> None:
+        """A forward pass over ``tokens`` tokens begins, after which the KV cache will hold ``context``."""
+        self.observer.begin_pass(phase, tokens)
+        self._ahead.begin_pass()
+        self._make_way(self._share_at(context))
+        for number, room in enumerate(self._rooms):
+            room.cache.begin_pass()
+            self._streaming[number] = phase == "prefill" and room.cache.streams(self.observer.top_k, tokens)
+        if phase == "prefill":
+            self._ahead.before(0)
+        if self._foresight is not None:
+            self._foresight.begin_pass(phase, tokens)
+
+    def end_pass(self, seconds: float) -> PassRecord:
+        """It took so long, or was stopped (0 seconds)."""
+        self._ahead.end_pass(seconds)
+        foresight = self._foresight.end_pass(seconds) if self._foresight is not None else 0.0
+        wasted: list[int] = []
         for room in self._rooms:
-            here = np.array([self._room_of[layer] is room for layer in (keys // experts).tolist()], dtype=bool)
-            ours = keys[here][: room.cache.slots]
-            room.cache.fill(ours)
-            for slot, key in enumerate(ours.tolist()):
-                layer, expert = divmod(key, experts)
-                coming.append((room, layer, expert, self._transfer.demand(room.arena, layer, expert, slot)))
-        landed = 0
-        try:
-            for _, _, _, future in coming:
-                if stopped():
-                    raise Cancelled("Loading was stopped.")
-                _, arrival = future.result()
-                if arrival is not None:
-                    arrival.wait()
-                landed += 1
-        finally:
-            for room, layer, expert, future in coming[landed:]:
-                _give_up(room, layer, expert, future)
-        return landed
+            wasted += room.cache.wasted
+            room.cache.wasted = []
+        early = sum(transfer.use().early_bytes for transfer in self._transfers)
+        self.observer.ahead(self._ahead.notes, wasted, self._ahead.read_for(wasted), early, foresight)
+        return self.observer.end_pass(seconds)
 
-    def serve(
-        self, layer: int, experts: np.ndarray, counts: np.ndarray
-    ) -> Generator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
+    def serve(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> Generator[Served]:
         """Yield ``(expert ids, their parameters)`` until every wanted expert had its turn: who is here comes first.
 
         experts: int64 ``[n]``, distinct, ascending; counts: tokens that chose each. The parameters are valid until the
@@ -108,57 +116,99 @@ class ExpertRuntime:
         """
         if self._stop_wanted():
             raise Cancelled("Stopped.")
-        room = self._room_of[layer]
-        missed = np.zeros(len(experts), dtype=bool)
-        for lease in room.cache.waves(layer, experts, counts):
-            missed[np.searchsorted(experts, lease.experts[lease.missing])] = True
-            try:
-                yield from self._serve_lease(room, lease)
-            finally:
-                room.cache.release(lease)
-                self._device.reading_done(room.arena.blobs, lease.slots.tolist())
-        self.observer.used(layer, experts, counts, missed)
+        foresight = self._foresight
+        if foresight is not None:
+            self._ahead.before(layer)
+        dispatches: list[Dispatch] = []
+        try:
+            self._open(layer, experts, counts, dispatches)
+            if foresight is not None:
+                guesses = foresight.routed(layer, experts, counts)
+                self._ahead.used(layer, experts)
+                self._ahead.order(layer, guesses)
+            for dispatch in dispatches:
+                yield from dispatch
+        finally:
+            for dispatch in dispatches:
+                dispatch.close()
+        self.observer.used(layer, experts, counts, [dispatch.account for dispatch in dispatches])
 
-    def _serve_lease(
-        self, room: _Room, lease: Lease
-    ) -> Generator[tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]]:
-        views = room.arena.views
-        if not lease.missing.any():
-            yield lease.experts.tolist(), [views[slot] for slot in lease.slots.tolist()]
+    def _make_way(self, share: float) -> None:
+        """Bring the arenas to ``share`` of what they began with, a piece at a time: what KV needs is given back before
+        it grows, and taken again when there is room for another piece and a half, so that a length that goes up and
+        down by a little moves nothing."""
+        for number, room in enumerate(self._rooms):
+            arena, full = room.arena, self._full[number]
+            wanted = full if share >= 1 else max(1, int(share * full))
+            if wanted >= arena.slots and wanted < min(full, arena.slots + arena.piece * 3 // 2):
+                continue
+            target = full if wanted == full else arena.fitting(wanted)
+            if target == arena.slots:
+                continue
+            self._ahead.settle(noted=True)
+            room.device.synchronize()
+            if target > arena.slots:
+                arena.resize(target)
+            for start, end in room.cache.resize(target):
+                arena.blob(end).copy_(arena.blob(start))
+            room.device.synchronize()
+            arena.resize(target)
+            self._ahead.resized(number, target)
+
+    def _open(self, layer: int, experts: np.ndarray, counts: np.ndarray, dispatches: list[Dispatch]) -> None:
+        """One dispatch for each device that has some of them, every one's demands on their way."""
+        if not len(experts):
             return
-        arriving: list[_Arriving] = []
-        for expert, slot in zip(
-            lease.experts[lease.missing].tolist(), lease.slots[lease.missing].tolist(), strict=True
-        ):
-            arriving.append((expert, slot, self._transfer.demand(room.arena, lease.layer, expert, slot)))
+        rooms = self._rooms_of[layer]
+        claim = self._ahead.claim if self._ahead.anybody_for(layer) else None
+        if len(rooms) == 1:
+            streaming = self._streaming[self._rooms.index(rooms[0])] if len(self._rooms) > 1 else self._streaming[0]
+            dispatches.append(Dispatch(rooms[0], layer, experts, counts, streaming, claim))
+            return
+        owner = self._owners[layer][experts]
+        for number, room in enumerate(rooms):
+            ours = owner == number
+            if ours.any():
+                streaming = self._streaming[self._rooms.index(room)]
+                dispatches.append(Dispatch(room, layer, experts[ours], counts[ours], streaming, claim))
+
+    # ------------------------------------------------------------------------------------- before and between
+
+    def warm(self, keys: np.ndarray, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Fill empty slots with ``keys`` (``layer * experts + expert``, most wanted first) as far as they go.
+
+        How many were fetched; not a use, so no count moves. Raises Cancelled when ``stopped``, ModelError when a read
+        fails.
+        """
+        coming: list[tuple[Room, Fetch]] = []
+        for room in self._rooms:
+            ours = keys[np.array([self._room_of(key) is room for key in keys.tolist()], dtype=bool)][: room.cache.slots]
+            room.cache.fill(ours)
+            for slot, key in enumerate(ours.tolist()):
+                layer, expert = divmod(key, self._experts)
+                coming += [(room, fetch) for fetch in room.transfer.demand(room.arena, layer, [expert], [slot])]
         landed = 0
         try:
-            here = ~lease.missing
-            if here.any():
-                yield lease.experts[here].tolist(), [views[slot] for slot in lease.slots[here].tolist()]
-            while landed < len(arriving):
-                ready = self._landed(arriving[landed:])
-                landed += len(ready)
-                yield [expert for expert, _, _ in ready], [views[slot] for _, slot, _ in ready]
+            for _, fetch in coming:
+                if stopped():
+                    raise Cancelled("Loading was stopped.")
+                fetch.result()
+                landed += 1
         finally:
-            for expert, _, future in arriving[landed:]:  # a read failed or the pass was stopped
-                _give_up(room, lease.layer, expert, future)
+            for room, fetch in coming[landed:]:
+                give_up(room, fetch)
+        return landed
 
-    def _landed(self, arriving: Sequence[_Arriving]) -> Sequence[_Arriving]:
-        """Wait for the first, and take with it whoever has come by then. Raises ModelError when a read failed."""
-        began = time.perf_counter()
-        ready = 1
-        arriving[0][2].result()
-        while ready < len(arriving) and arriving[ready][2].done():
-            ready += 1
-        fetched = 0
-        for _, _, future in arriving[:ready]:
-            nbytes, arrival = future.result()
-            fetched += nbytes
-            if arrival is not None:
-                arrival.wait()
-        self.observer.fetched(fetched, time.perf_counter() - began)
-        return arriving[:ready]
+    def close(self) -> None:
+        """End the I/O threads and give the arenas back."""
+        for transfer in self._transfers:
+            transfer.close()
+        self._transfers.clear()
+        if self._foresight is not None:
+            self._foresight.close()
+            self._foresight = None
+        self._rooms.clear()
+        self._rooms_of.clear()
 
     # ------------------------------------------------------------------------------------------ looking in
 
@@ -178,6 +228,11 @@ class ExpertRuntime:
     def arena_bytes(self) -> int:
         return sum(room.arena.nbytes for room in self._rooms)
 
+    @property
+    def predicted(self) -> np.ndarray:
+        """bool ``[layers, experts]``: expected by the latest guess about each layer; the runtime goes on writing."""
+        return self._ahead.predicted
+
     def resident_mask(self) -> np.ndarray:
         """bool ``[layers, experts]``."""
         return np.logical_or.reduce([room.cache.resident_mask() for room in self._rooms])
@@ -187,9 +242,9 @@ class ExpertRuntime:
         return np.concatenate([room.cache.by_eviction_order() for room in self._rooms])
 
     def arenas(self) -> list[tuple[int, list[int]]]:
-        """Slots of each arena and the layers it serves."""
+        """Slots of each arena and the layers it serves; arenas of one layout on several devices follow each other."""
         return [
-            (room.cache.slots, [layer for layer, other in enumerate(self._room_of) if other is room])
+            (room.cache.slots, [layer for layer, rooms in enumerate(self._rooms_of) if room in rooms])
             for room in self._rooms
         ]
 
@@ -197,17 +252,18 @@ class ExpertRuntime:
         """What the policies remember, float64 ``[n]`` (arena by arena): with the residents, enough to go on alike."""
         return np.concatenate([room.cache.policy.state() for room in self._rooms])
 
-    def close(self) -> None:
-        """End the I/O threads and give the arenas back."""
-        self._transfer.close()
-        self._rooms.clear()
-        self._room_of.clear()
+    def _room_of(self, key: int) -> Room:
+        layer, expert = divmod(key, self._experts)
+        return self._rooms_of[layer][self._owners[layer][expert]]
 
 
-def _give_up(room: _Room, layer: int, expert: int, future: Future[tuple[int, Arrival | None]]) -> None:
-    """A fetch nobody waits for any more: its slot holds nothing that can be trusted."""
-    if not future.cancel() and future.exception() is None:
-        _, arrival = future.result()
-        if arrival is not None:
-            arrival.wait()  # it holds a host buffer until then
-    room.cache.forget(layer, expert)
+def _shares(
+    slots: int, layouts: Sequence[ExpertLayout], layout: ExpertLayout, owners: Sequence[np.ndarray], stages: int
+) -> list[int]:
+    """``slots`` shared out among the devices as their experts of this layout are; at least one each."""
+    counts = np.zeros(stages)
+    for own, other in zip(owners, layouts, strict=True):
+        if other == layout:
+            counts += np.bincount(own, minlength=stages)
+    ends = np.rint(np.cumsum(counts) / counts.sum() * slots).astype(int)
+    return [max(1, int(share)) for share in np.diff(ends, prepend=0)]

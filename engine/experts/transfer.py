@@ -1,8 +1,21 @@
-"""Brings experts into their slots on threads of its own, while compute goes on with what is there."""
+"""Brings experts into their slots on threads of its own, while compute goes on with what is there.
+
+Two queues: what somebody waits for, first come first served, and what is fetched ahead, most wanted first. A reader
+takes the second only while the first is empty, and one reader is always left for demands. Counts what the link did, so
+that fetching ahead can be kept within what the link can carry.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from engine.experts.arena import Arena
 from engine.experts.device import Arrival, Device
@@ -11,29 +24,208 @@ from engine.experts.store import Store
 READERS = 2  # reads in flight; more gain nothing where cores are few and the disk is local
 
 
-class Transfer:
-    """Demand fetches, first come first served."""
+class State(Enum):
+    WAITING = auto()
+    RUNNING = auto()
+    DONE = auto()
+    CANCELLED = auto()
 
-    def __init__(self, store: Store, device: Device, readers: int = READERS) -> None:
+
+class Fetch:
+    """One expert on its way into a slot. Made by ``Transfer``; the engine thread asks, a reader answers."""
+
+    __slots__ = ("_error", "_over", "arena", "arrival", "early", "expert", "layer", "nbytes", "slot", "state")
+
+    def __init__(self, arena: Arena, layer: int, expert: int, slot: int, early: bool) -> None:
+        self.arena, self.layer, self.expert, self.slot, self.early = arena, layer, expert, slot, early
+        self.state = State.WAITING
+        self.nbytes = 0
+        self.arrival: Arrival | None = None
+        self._error: BaseException | None = None
+        self._over = threading.Lock()
+        self._over.acquire()
+
+    @property
+    def over(self) -> bool:
+        """True when there is nothing to wait for on the host's side."""
+        return self.state is State.DONE or self.state is State.CANCELLED
+
+    def result(self) -> int:
+        """Wait until it is read, and let the compute that follows wait for the copy. Bytes read; raises what the
+        reader met."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        if self.state is State.CANCELLED:
+            raise RuntimeError(f"the fetch of expert {self.expert} of layer {self.layer} was taken back")
+        if self.arrival is not None:
+            self.arrival.wait()
+        return self.nbytes
+
+    def wait(self) -> None:
+        """Wait until nothing is written to the slot by the host any more."""
+        if not self.over:
+            self._over.acquire()
+            self._over.release()
+
+    @property
+    def arrived(self) -> bool:
+        """True when the slot holds the expert, as far as the host is concerned."""
+        return self.state is State.DONE and self._error is None
+
+    def close(self, state: State, error: BaseException | None = None) -> None:
+        """For ``Transfer`` only."""
+        self._error = error
+        self.state = state
+        self._over.release()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What the link did since it was opened. Bytes, and seconds in which at least one read of that kind ran."""
+
+    demand_bytes: int = 0
+    demand_seconds: float = 0.0
+    early_bytes: int = 0
+    busy_seconds: float = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second while anything was read."""
+        return (self.demand_bytes + self.early_bytes) / self.busy_seconds if self.busy_seconds > 0 else None
+
+
+class Transfer:
+    """The link between a store and one device: its readers and their two queues."""
+
+    def __init__(self, store: Store, device: Device, readers: int = READERS, name: str = "greenroom-io") -> None:
         self._store = store
         self._device = device
-        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="greenroom-io")
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # one for each job; False: go home
+        self._demands: deque[Fetch] = deque()
+        self._ahead: list[tuple[float, int, Fetch]] = []  # heap: most wanted first
+        self._numbers = itertools.count()
+        self._most_ahead = max(1, readers - 1)  # reads ahead of demand that may run at once
+        self._running = {True: 0, False: 0}  # by "early"
+        self._since = {True: 0.0, False: 0.0}
+        self._busy = {True: 0.0, False: 0.0}
+        self._any_since = self._any_busy = 0.0
+        self._bytes = {True: 0, False: 0}
+        self.readers = readers
+        self._name = name
+        self._threads: list[threading.Thread] = []  # started by the first fetch
 
-    def demand(self, arena: Arena, layer: int, expert: int, slot: int) -> Future[tuple[int, Arrival | None]]:
-        """Fetch one expert into ``slot`` of ``arena``; the result is the bytes read and, on CUDA, what to wait for."""
-        return self._pool.submit(self._fetch, arena, layer, expert, slot)
+    def demand(self, arena: Arena, layer: int, experts: Sequence[int], slots: Sequence[int]) -> list[Fetch]:
+        """Fetch experts that are wanted now, each into its slot."""
+        self._start()
+        fetches = [Fetch(arena, layer, expert, slot, False) for expert, slot in zip(experts, slots, strict=True)]
+        self._demands.extend(fetches)
+        for _ in fetches:
+            self._calls.put(True)
+        return fetches
+
+    def ahead(self, arena: Arena, layer: int, expert: int, slot: int, worth: float) -> Fetch:
+        """Fetch an expert that nobody wants yet, when nothing else waits; larger ``worth`` first."""
+        self._start()
+        fetch = Fetch(arena, layer, expert, slot, True)
+        with self._lock:
+            heapq.heappush(self._ahead, (-worth, next(self._numbers), fetch))
+        self._calls.put(True)
+        return fetch
+
+    def hurry(self, fetch: Fetch) -> None:
+        """An early fetch is wanted now: it waits among the demands from here on."""
+        if fetch.state is State.WAITING:
+            self._demands.append(fetch)
+            self._calls.put(True)
+
+    def cancel(self, fetch: Fetch) -> bool:
+        """Take back a fetch that no reader has begun; False when it is under way or over."""
+        with self._lock:
+            if fetch.state is not State.WAITING:
+                return False
+            fetch.close(State.CANCELLED)
+            return True
+
+    def use(self) -> LinkUse:
+        """What the link did so far; reads under way count up to now."""
+        with self._lock:
+            now = time.perf_counter()
+            demand = self._busy[False] + (now - self._since[False] if self._running[False] else 0.0)
+            busy = self._any_busy + (now - self._any_since if self._running[True] or self._running[False] else 0.0)
+            return LinkUse(self._bytes[False], demand, self._bytes[True], busy)
 
     def close(self) -> None:
-        """Wait for what is under way and close the store."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Wait for the reads under way, cancel the rest, and close the store."""
+        with self._lock:
+            waiting = [fetch for _, _, fetch in self._ahead] + list(self._demands)
+            self._ahead.clear()
+            self._demands.clear()
+            for fetch in waiting:
+                if fetch.state is State.WAITING:
+                    fetch.close(State.CANCELLED)
+        for _ in self._threads:
+            self._calls.put(False)
+        for thread in self._threads:
+            thread.join()
         self._store.close()
 
-    def _fetch(self, arena: Arena, layer: int, expert: int, slot: int) -> tuple[int, Arrival | None]:
-        blob = arena.blobs[slot]
-        host = self._device.landing(blob)
+    # ------------------------------------------------------------------------------------------ the readers
+
+    def _start(self) -> None:
+        if not self._threads:
+            names = [f"{self._name}-{number}" for number in range(self.readers)]
+            self._threads = [threading.Thread(target=self._read_on, name=name, daemon=True) for name in names]
+            for thread in self._threads:
+                thread.start()
+
+    def _read_on(self) -> None:
+        while self._calls.get():
+            while (fetch := self._next()) is not None:
+                self._read(fetch)
+
+    def _next(self) -> Fetch | None:
+        """The next fetch, begun; None when there is none for this reader now."""
+        with self._lock:
+            while self._demands:
+                fetch = self._demands.popleft()
+                if fetch.state is State.WAITING:
+                    return self._begin(fetch)
+            while self._ahead and self._running[True] < self._most_ahead:
+                fetch = heapq.heappop(self._ahead)[2]
+                if fetch.state is State.WAITING:
+                    return self._begin(fetch)
+            return None
+
+    def _begin(self, fetch: Fetch) -> Fetch:
+        fetch.state = State.RUNNING
+        now = time.perf_counter()
+        if not self._running[True] and not self._running[False]:
+            self._any_since = now
+        if not self._running[fetch.early]:
+            self._since[fetch.early] = now
+        self._running[fetch.early] += 1
+        return fetch
+
+    def _read(self, fetch: Fetch) -> None:
+        blob = fetch.arena.blob(fetch.slot)
+        error: BaseException | None = None
+        host = None
         try:
-            fetched = self._store.read(layer, expert, host)
-        except BaseException:
-            self._device.abandon(host)
-            raise
-        return fetched, self._device.deliver(host, blob)
+            host = self._device.landing(blob)
+            fetch.nbytes = self._store.read(fetch.layer, fetch.expert, host)
+            fetch.arrival = self._device.deliver(host, blob)
+        except BaseException as met:  # told to whoever waits, whatever it is
+            error = met
+            if host is not None:
+                self._device.abandon(host)
+        with self._lock:
+            now = time.perf_counter()
+            self._running[fetch.early] -= 1
+            if not self._running[fetch.early]:
+                self._busy[fetch.early] += now - self._since[fetch.early]
+            if not self._running[True] and not self._running[False]:
+                self._any_busy += now - self._any_since
+            self._bytes[fetch.early] += fetch.nbytes
+            fetch.close(State.DONE, error)

@@ -99,9 +99,9 @@ class TextGenerator:
         sampler = Sampler(sampling)
         limit = min(sampling.max_tokens, context - len(prompt))
         reused = self.kv.reuse(prompt)
-        observer = self._loaded.runtime.observer
-        observer.begin_answer(new_chat=reused == 0)
-        self._loaded.runtime.stop_when(stop)
+        runtime = self._loaded.runtime
+        runtime.begin_answer(new_chat=reused == 0)
+        runtime.stop_when(stop)
         yield PromptReady(len(prompt), reused, notes)
 
         clock = _Clock(Timings(len(prompt), reused))
@@ -125,9 +125,9 @@ class TextGenerator:
                 logits, record = self._pass([token], "decode")
         except Cancelled:
             reason = "stopped"
-            record = observer.end_pass(0.0) if observer.in_pass else None
+            record = runtime.end_pass(0.0) if runtime.observer.in_pass else None
         finally:
-            self._loaded.runtime.stop_when(lambda: False)
+            runtime.stop_when(lambda: False)
         yield Ended(
             reason, stream.flush() if stream else "", clock.timings(), sampler.seed, (record,) if record else ()
         )
@@ -142,12 +142,12 @@ class TextGenerator:
         return logits
 
     def _pass(self, tokens: list[int], phase: Phase) -> tuple[torch.Tensor, PassRecord]:
-        observer = self._loaded.runtime.observer
-        observer.begin_pass(phase, len(tokens))
+        runtime = self._loaded.runtime
+        runtime.begin_pass(phase, len(tokens), len(self.kv.tokens) + len(tokens))
         began = time.perf_counter()
         with torch.inference_mode():
             logits = self.kv.run(tokens, self._loaded.device)
-        return logits, observer.end_pass(time.perf_counter() - began)
+        return logits, runtime.end_pass(time.perf_counter() - began)
 
 
 class _Clock:

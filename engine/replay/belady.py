@@ -21,6 +21,7 @@ class Belady(Policy):
     """
 
     name = "belady"
+    knows_the_future = True
     STATE = ()
 
     def __init__(self, layers: int, experts: int, steps: Sequence[Step]) -> None:

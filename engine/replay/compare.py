@@ -89,6 +89,7 @@ class _Shared(Policy):
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name  # type: ignore[misc]
+        self.knows_the_future = policy.knows_the_future  # type: ignore[misc]
         self.priority = policy.priority
 
     def used(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> None:
@@ -105,12 +106,15 @@ def _run(trace: Trace, policy: Policy, budgets: Sequence[Budget]) -> list[Outcom
             policy.begin_request()
         elif isinstance(one, Step):
             policy.begin_pass(one.phase, one.tokens)
+            streaming = [one.phase == "prefill" and cache.streams(trace.model.top_k, one.tokens) for cache in caches]
+            for cache in caches:
+                cache.begin_pass()
             missed = misses[one.phase]
             for layer, experts, counts in one.wanted:
                 policy.used(layer, experts, counts)
                 uses[one.phase] += len(experts)
                 for number, cache in enumerate(caches):
-                    missed[number] += cache.touch(layer, experts, counts)
+                    missed[number] += cache.touch(layer, experts, counts, streaming[number])
     return [
         Outcome(
             policy.name,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import GreenroomError, SessionError
-from engine.experts.cache import ExpertCache
+from engine.experts.cache import ExpertCache, Lease, stage_of
 from engine.experts.policies import make_policy
+from engine.experts.prefetch import Deed, Note
 from engine.replay.trace import Gap, Loaded, Request, Step, Trace
 from engine.sessions.packing import unpack_state
 
@@ -66,7 +67,7 @@ def _compare(step: Step, run: _Run | None, live: LiveReplay) -> None:
         live.decode_hits += sum(len(experts) for _, experts, _ in step.wanted) - misses
     if run is None:
         live.unknown += 1
-    elif np.array_equal(run.missed(step), step.missed):
+    elif run.meets(step):
         live.equal += 1
     else:
         live.differing += 1
@@ -87,19 +88,27 @@ class _Run:
     def __init__(self, loaded: Loaded) -> None:
         """Raises GreenroomError, ValueError or IndexError when the record does not say enough, or fits nothing."""
         shape = (loaded.layers, loaded.experts)
-        self._shape = shape
-        self._cache_of: list[ExpertCache | None] = [None] * loaded.layers
+        self._shape, self._top_k = shape, loaded.top_k
         self._caches: list[ExpertCache] = []
+        served: dict[tuple[int, ...], list[ExpertCache]] = {}
         if loaded.state is None and len(loaded.resident):
             raise SessionError("the log does not say what the policy had seen")
         for slots, layers in loaded.arenas:
             cache = ExpertCache(slots, *shape, make_policy(loaded.policy, *shape))
-            cache.fill(loaded.resident[np.isin(loaded.resident // loaded.experts, layers)])
             self._caches.append(cache)
+            served.setdefault(layers, []).append(cache)
+        self._caches_of: list[list[ExpertCache]] = [[] for _ in range(loaded.layers)]
+        for layers, caches in served.items():
             for layer in layers:
-                self._cache_of[layer] = cache
+                self._caches_of[layer] = caches
+        self._owners = [
+            stage_of(layer, loaded.experts, max(1, len(caches))) for layer, caches in enumerate(self._caches_of)
+        ]
+        for cache in self._caches:
+            cache.fill(np.array([key for key in loaded.resident.tolist() if self._home(key) is cache], dtype=np.int64))
         if loaded.state is not None:
             self._restore(loaded.state)
+        self._early: set[int] = set()
 
     def _restore(self, packed: str) -> None:
         sizes = [cache.policy.state().size for cache in self._caches]
@@ -109,19 +118,66 @@ class _Run:
             state = state[size:]
 
     def begin_request(self) -> None:
+        for key in self._early:
+            self._home(key).let_go(key)
+        self._early.clear()
         for cache in self._caches:
             cache.policy.begin_request()
 
+    def meets(self, step: Step) -> bool:
+        """Run the pass; whether it missed whom the log says, and could do what the log says was done."""
+        try:
+            return np.array_equal(self.missed(step), step.missed)
+        except (ValueError, IndexError, RuntimeError):
+            return False
+
     def missed(self, step: Step) -> np.ndarray:
-        """bool ``[layers, experts]``: who had to be fetched."""
+        """bool ``[layers, experts]``: who had to be fetched. ValueError when the log's deeds cannot be done here."""
         for cache in self._caches:
             cache.policy.begin_pass(step.phase, step.tokens)
+            cache.begin_pass()
+        deeds = [Note(layer, Deed(deed), key, leaving) for layer, deed, key, leaving in step.ahead.tolist()]
+        self._do([note for note in deeds if note.layer < 0])
+        streaming = [step.phase == "prefill" and cache.streams(self._top_k, step.tokens) for cache in self._caches]
         missed = np.zeros(self._shape, dtype=bool)
         for layer, experts, counts in step.wanted:
-            cache_here = self._cache_of[layer]
-            if cache_here is None:
-                continue
-            for lease in cache_here.waves(layer, experts, counts):
-                missed[layer, lease.experts[lease.missing]] = True
-                cache_here.release(lease)
+            here = [note for note in deeds if note.layer == layer]
+            self._do([note for note in here if note.deed is not Deed.BRING])
+            self._lease(layer, experts, counts, streaming, missed[layer])
+            self._do([note for note in here if note.deed is Deed.BRING])
+        self._do([note for note in deeds if note.layer >= self._shape[0]])
         return missed
+
+    def _lease(
+        self, layer: int, experts: np.ndarray, counts: np.ndarray, streaming: list[bool], missed: np.ndarray
+    ) -> None:
+        owners = self._owners[layer][experts]
+        for number, cache in enumerate(self._caches_of[layer]):
+            ours = owners == number
+            streams = streaming[self._caches.index(cache)]
+            leased: list[Lease] = []
+            for lease in cache.waves(layer, experts[ours], counts[ours], streams):
+                missed[lease.experts[lease.missing]] = True
+                leased.append(lease)
+                while cache.must_wait(len(leased), streams):
+                    cache.release(leased.pop(0))
+            for lease in leased:
+                cache.release(lease)
+
+    def _do(self, deeds: list[Note]) -> None:
+        for note in deeds:
+            if note.deed is Deed.RESIZE:
+                self._caches[note.key].resize(note.leaving)
+                continue
+            cache = self._home(note.key)
+            if note.deed is Deed.BRING:
+                cache.bring(note.key, note.leaving)
+                self._early.add(note.key)
+            elif note.deed is Deed.DROP:
+                cache.forget(*divmod(note.key, self._shape[1]))
+            elif note.deed is Deed.LET_GO:
+                cache.let_go(note.key)
+
+    def _home(self, key: int) -> ExpertCache:
+        layer, expert = divmod(key, self._shape[1])
+        return self._caches_of[layer][self._owners[layer][expert]]

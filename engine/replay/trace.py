@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -46,6 +46,8 @@ class Step:
     tokens: int
     wanted: tuple[tuple[int, np.ndarray, np.ndarray], ...]
     missed: np.ndarray  # bool [layers, experts], as it happened
+    # int32 [n, 4], what was done ahead of demand: layer, deed, key, leaving
+    ahead: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,4 +148,5 @@ def _step(done: Pass) -> Step:
         for layer, (start, end) in enumerate(zip(ends.tolist(), ends[1:].tolist(), strict=False))
         if end > start
     )
-    return Step("decode" if done.phase == "decode" else "prefill", done.tokens, wanted, done.missed)
+    ahead = done.ahead if done.ahead is not None else np.zeros((0, 4), np.int32)
+    return Step("decode" if done.phase == "decode" else "prefill", done.tokens, wanted, done.missed, ahead)

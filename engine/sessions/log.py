@@ -99,6 +99,8 @@ class SessionLog:
         hardware: str,
         resident: Sequence[int] | np.ndarray,
         arenas: Sequence[tuple[int, Sequence[int]]] = (),
+        predictor: str = "none",
+        prefetch: str = "off",
         state: np.ndarray | None = None,
     ) -> None:
         """Say which model answers from here on, and what its cache holds now.
@@ -118,6 +120,8 @@ class SessionLog:
             "slots": slots,
             "slot_bytes": slot_bytes,
             "policy": policy,
+            "predictor": predictor,
+            "prefetch": prefetch,
             "device": device,
             "dtype": dtype,
             "program": program,
@@ -174,12 +178,16 @@ class SessionLog:
         seconds: float,
         routed: np.ndarray | None = None,
         counts: np.ndarray | None = None,
+        late: np.ndarray | None = None,
+        ahead: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
         """Add what one forward pass did; give exactly one of ``routed`` and ``counts``.
 
         phase: "prefill" or "decode". routed: ``[layers, top_k]`` ids of a single token (below zero: none).
         counts: ``[layers, experts]``, tokens that chose the expert. missed: ``[layers, experts]`` bool, wanted and
-        not resident. stall, seconds: seconds. Raises like ``append_delta``.
+        not resident. stall, seconds: seconds. late: bool, the same shape, fetched ahead and still on the way.
+        ahead: what was done ahead of demand, rows of (layer, deed, key, leaving), see FORMAT.md. Raises
+        like ``append_delta``.
         """
         if (routed is None) == (counts is None):
             raise ValueError("a pass has either routed ids or counts")
@@ -188,11 +196,16 @@ class SessionLog:
         else:
             assert counts is not None
             choice = f'"counts":"{packing.pack_counts(counts)}"'
+        extra = ""
+        if late is not None and late.any():
+            extra += f',"late":"{packing.pack_missed(late)}"'
+        if ahead:
+            extra += f',"ahead":"{packing.pack_ahead(ahead)}"'
         # By hand: json.dumps would take as long as all the rest, and the reader skips lines by how they start.
         line = (
             f'{{"type":"pass","answer":{self._quote(answer)},"phase":"{phase}","tokens":{int(tokens)},{choice},'
             f'"missed":"{packing.pack_missed(missed)}","bytes":{int(fetched_bytes)},"stall":{float(stall):.6f},'
-            f'"seconds":{float(seconds):.6f}}}\n'
+            f'"seconds":{float(seconds):.6f}{extra}}}\n'
         )
         self._file.buffer(line.encode())
 

@@ -65,6 +65,23 @@ def unpack_resident(text: str) -> np.ndarray:
     return _array(data, "<u4", 1, len(data) // 4)[0]
 
 
+def pack_ahead(notes: Sequence[tuple[int, int, int, int]]) -> str:
+    """What was done ahead of demand: (layer, deed, key, leaving) in order; -1 is allowed for layer and leaving."""
+    return _text(zlib.compress((np.asarray(notes, dtype=np.int64).reshape(-1, 4)).astype("<i4").tobytes(), 1))
+
+
+def unpack_ahead(text: str, most: int) -> np.ndarray:
+    """int32 ``[n, 4]``; a record with more than ``most`` rows is damaged."""
+    size = most * 16
+    try:
+        data = zlib.decompressobj().decompress(_bytes(text), size + 1)
+    except zlib.error as error:
+        raise SessionError("A record of the conversation's log is damaged: it cannot be unpacked.") from error
+    if len(data) > size:
+        raise SessionError("A record of the conversation's log is damaged: it is larger than any pass.")
+    return _array(data, "<i4", len(data) // 16, 4)
+
+
 def pack_state(state: np.ndarray) -> str:
     """What a policy remembers, float64 ``[n]``."""
     return _text(zlib.compress(np.asarray(state).astype("<f8").tobytes(), 1))

@@ -37,6 +37,8 @@ class Pass:
     fetched_bytes: int
     stall: float  # seconds
     seconds: float
+    late: np.ndarray | None = None  # [layers, experts] bool, fetched ahead and still on the way
+    ahead: np.ndarray | None = None  # [n, 4] int32: layer, deed, key, leaving (see FORMAT.md)
 
     @property
     def misses(self) -> int:
@@ -165,6 +167,8 @@ def decode_pass(record: Mapping[str, Any], layers: int, experts: int, top_k: int
             fetched_bytes=int(record.get("bytes", 0)),
             stall=float(record.get("stall", 0.0)),
             seconds=float(record.get("seconds", 0.0)),
+            late=packing.unpack_missed(record["late"], layers, experts) if "late" in record else None,
+            ahead=packing.unpack_ahead(record["ahead"], 4 * layers * experts) if "ahead" in record else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SessionError("A record of the conversation's log is damaged: a pass lacks what it needs.") from error

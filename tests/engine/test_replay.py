@@ -181,7 +181,8 @@ def test_belady_agrees_with_a_search_through_all_choices() -> None:
                     (layer, np.sort(random.choice(3, size, replace=False)), np.ones(size, np.uint32))
                     for layer in range(2)
                 )
-                steps.append(Step(phase, size, wanted, np.zeros((2, 3), bool)))  # type: ignore[arg-type]
+                # of one token each, whatever they want: a prompt of several would stream past the cache
+                steps.append(Step(phase, 1, wanted, np.zeros((2, 3), bool)))  # type: ignore[arg-type]
             model = Loaded("", "", 2, 3, 2, slots, 1, "lru", (), np.empty(0), None)
             small = Trace((), model, tuple(steps))
             found = compare(small, [], parse_budgets(f"{slots} slots", model))[0].decode_misses

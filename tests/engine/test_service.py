@@ -123,7 +123,7 @@ def test_log_alone_replays_every_hit_and_miss(
     engine: Engine, tiny_chat_model: Path, tmp_path: Path, policy: str
 ) -> None:
     path = _log(tmp_path)
-    engine.send(LoadModel(str(tiny_chat_model), experts="50%", policy=policy))
+    engine.send(LoadModel(str(tiny_chat_model), experts="50%", policy=policy, prefetch="off"))
     engine.send(_ask(log=path))
     engine.wait_for(Finished)
     records = list(read_records(path))
@@ -134,9 +134,16 @@ def test_log_alone_replays_every_hit_and_miss(
     assert len(passes) > 3
     for done in passes:
         missed = np.zeros_like(done.missed)
+        cache.begin_pass()
+        streaming = done.phase == "prefill" and cache.streams(model["top_k"], done.tokens)
         for layer in range(layers):
-            for lease in cache.waves(layer, np.flatnonzero(done.counts[layer])):
+            leases = []
+            for lease in cache.waves(layer, np.flatnonzero(done.counts[layer]), streaming=streaming):
                 missed[layer, lease.experts[lease.missing]] = True
+                leases.append(lease)
+                while cache.must_wait(len(leases), streaming):
+                    cache.release(leases.pop(0))
+            for lease in leases:
                 cache.release(lease)
         assert (missed == done.missed).all()
 

@@ -24,6 +24,7 @@ class Policy(ABC):
     """
 
     name: ClassVar[str]
+    knows_the_future: ClassVar[bool] = False  # and so does better than a ring when a prompt streams through
     STATE: ClassVar[tuple[str, ...]]  # attributes (arrays and numbers) that ``state`` is made of, ``priority`` first
 
     def __init__(self, layers: int, experts: int) -> None:

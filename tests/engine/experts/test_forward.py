@@ -153,9 +153,9 @@ def test_the_observer_counts_what_the_routers_chose(tmp_path: Path) -> None:
             chosen.clear()
             before = observer.counters(loaded.runtime.evictions)
             resident.append(loaded.runtime.resident_mask())
-            observer.begin_pass(phase, tokens.shape[1])  # type: ignore[arg-type]
+            loaded.runtime.begin_pass(phase, tokens.shape[1])  # type: ignore[arg-type]
             loaded.model(tokens)
-            record = observer.end_pass(1.0)
+            record = loaded.runtime.end_pass(1.0)
             recount = np.zeros((layers, EXPERTS), np.uint32)
             for layer, ids in chosen:
                 np.add.at(recount[layer], ids.reshape(-1), 1)
@@ -182,9 +182,9 @@ def test_misses_are_those_who_were_not_there(tmp_path: Path) -> None:
     with torch.inference_mode():
         for _ in range(2):
             there = loaded.runtime.resident_mask()
-            observer.begin_pass("prefill", PROMPT.shape[1])
+            loaded.runtime.begin_pass("prefill", PROMPT.shape[1])
             loaded.model(PROMPT)
-            record = observer.end_pass(1.0)
+            record = loaded.runtime.end_pass(1.0)
             assert (record.missed == ((record.counts > 0) & ~there)).all()
     assert record.misses == 0
     assert (observer.total == 2 * record.counts).all()

@@ -180,7 +180,7 @@ def test_layers_of_two_layouts_keep_to_their_own_arenas() -> None:
         expert_layout({"down_proj": (64, 16)}, torch.uint8),
     )
     layouts, counts = [narrow, wide, narrow], [EXPERTS, EXPERTS // 2, EXPERTS]
-    runtime = ExpertRuntime(layouts, {narrow: 3, wide: 2}, EXPERTS, 2, "lru", NumberStore(), make_device("cpu"))
+    runtime = ExpertRuntime(layouts, {narrow: 3, wide: 2}, EXPERTS, 2, "lru", [(make_device("cpu"), NumberStore())])
     assert runtime.slots == 5
     assert runtime.arena_bytes == 3 * narrow.nbytes + 2 * wide.nbytes
     for _ in range(3):

@@ -126,9 +126,9 @@ def test_one_expert_disturbed_shows_in_the_logits(tmp_path: Path) -> None:
     """The comparison above would notice a wrong expert."""
     folder = make_tiny("qwen2_moe", tmp_path)
     loaded = quarter(folder)
-    loaded.runtime.observer.begin_pass("prefill", PROMPT.shape[1])
+    loaded.runtime.begin_pass("prefill", PROMPT.shape[1])
     before = run(loaded.model)
-    used = int(loaded.runtime.observer.end_pass(0.0).counts[1].argmax())
+    used = int(loaded.runtime.end_pass(0.0).counts[1].argmax())
     loaded.close()
     tensors = load_file(folder / "model.safetensors")
     tensors[f"model.layers.1.mlp.experts.{used}.down_proj.weight"].mul_(1.1)

@@ -1,0 +1,159 @@
+"""A room: the experts that share an arena on one device, their cache, and the link that brings them. A dispatch: one
+layer's wanted experts in one room, served as they come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from engine.experts.arena import Arena
+from engine.experts.cache import ExpertCache, Lease
+from engine.experts.device import Device
+from engine.experts.transfer import Fetch, Transfer
+
+Served: TypeAlias = tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]  # expert ids, their parameters
+Claim: TypeAlias = Callable[[int, int], Fetch | None]  # layer, key -> the early fetch of it, when there was one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """Equal layouts on one device share a room."""
+
+    arena: Arena
+    cache: ExpertCache
+    transfer: Transfer
+    device: Device
+
+
+@dataclass(slots=True)
+class Account:
+    """What a dispatch cost. missed, early, late: expert ids; early: fetched ahead and there; late: still on the way.
+
+    nbytes: read for demands; what was fetched ahead is counted by the transfer.
+    """
+
+    missed: list[int] = field(default_factory=list)
+    early: list[int] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+    nbytes: int = 0
+    stall_seconds: float = 0.0
+
+
+class _Wave:
+    """A lease: who of it is here, in which slots, and who is still on the way."""
+
+    __slots__ = ("arriving", "here", "lease", "slots")
+
+    def __init__(self, lease: Lease, here: list[int], slots: list[int], arriving: list[Fetch]) -> None:
+        self.lease, self.here, self.slots, self.arriving = lease, here, slots, arriving
+
+
+class Dispatch:
+    """The first wave's demands are on their way when this is made. Iterate, then ``close``, whatever happens."""
+
+    def __init__(
+        self, room: Room, layer: int, wanted: np.ndarray, counts: np.ndarray, streaming: bool, claim: Claim | None
+    ) -> None:
+        """wanted: int64 ``[n]``, distinct, ascending, at least one. claim: None when nobody was fetched ahead."""
+        self.account = Account()
+        self._room, self._layer, self._claim = room, layer, claim
+        self._streaming = streaming
+        self._leases = room.cache.waves(layer, wanted, counts, streaming)
+        self._open: deque[_Wave] = deque()
+        self._open_next()
+
+    def __iter__(self) -> Iterator[Served]:
+        """Who is here comes first. The parameters are valid until the next step."""
+        views = self._room.arena.views
+        while self._open:
+            while not self._room.cache.must_wait(len(self._open), self._streaming) and self._open_next():
+                pass
+            wave = self._open[0]
+            if wave.here:
+                yield wave.here, [views[slot] for slot in wave.slots]
+            while wave.arriving:
+                ready = self._landed(wave)
+                yield [fetch.expert for fetch in ready], [views[fetch.slot] for fetch in ready]
+            self._release(self._open.popleft())
+            if not self._open:
+                self._open_next()
+
+    def close(self) -> None:
+        """Give up what nobody waits for any more: a read failed, or the pass was stopped."""
+        while self._open:
+            wave = self._open.popleft()
+            for fetch in wave.arriving:
+                give_up(self._room, fetch)
+            self._release(wave)
+
+    def _open_next(self) -> bool:
+        lease = next(self._leases, None)
+        if lease is None:
+            return False
+        missing = lease.missing
+        misses = int(np.count_nonzero(missing))
+        hits = len(missing) - misses
+        experts, slots = lease.experts.tolist(), lease.slots.tolist()  # hits first
+        arriving = self._claimed(experts[:hits]) if self._claim is not None else []
+        if misses:
+            self.account.missed += experts[hits:]
+            arriving += self._room.transfer.demand(self._room.arena, self._layer, experts[hits:], slots[hits:])
+        here, in_slots = experts[:hits], slots[:hits]
+        if self.account.late:
+            late = {fetch.expert for fetch in arriving}
+            in_slots = [slot for expert, slot in zip(here, in_slots, strict=True) if expert not in late]
+            here = [expert for expert in here if expert not in late]
+        self._open.append(_Wave(lease, here, in_slots, arriving))
+        return True
+
+    def _claimed(self, hits: list[int]) -> list[Fetch]:
+        """Early fetches of ``hits`` that are still on the way."""
+        assert self._claim is not None
+        late = []
+        first = self._layer * self._room.cache.experts
+        for expert in hits:
+            fetch = self._claim(self._layer, first + expert)
+            if fetch is None:
+                continue
+            if fetch.arrived:
+                self.account.early.append(expert)
+                fetch.result()
+            else:
+                self.account.late.append(expert)
+                late.append(fetch)
+        return late
+
+    def _landed(self, wave: _Wave) -> list[Fetch]:
+        """Wait for the first, and take with it whoever has come by then. Raises ModelError when a read failed."""
+        began = time.perf_counter()
+        arriving = wave.arriving
+        arriving[0].wait()
+        ready = [fetch for fetch in arriving if fetch.over]
+        nbytes = 0
+        for fetch in ready:
+            fetched = fetch.result()
+            nbytes += 0 if fetch.early else fetched
+        wave.arriving = [fetch for fetch in arriving if fetch not in ready] if len(ready) < len(arriving) else []
+        self.account.nbytes += nbytes
+        self.account.stall_seconds += time.perf_counter() - began
+        return ready
+
+    def _release(self, wave: _Wave) -> None:
+        self._room.cache.release(wave.lease)
+        self._room.device.reading_done(self._room.arena, wave.lease.slots)
+
+
+def give_up(room: Room, fetch: Fetch) -> None:
+    """A fetch nobody waits for any more: its slot holds nothing that can be trusted."""
+    if not room.transfer.cancel(fetch):
+        fetch.wait()
+        if fetch.arrived:
+            fetch.result()
+    room.cache.forget(fetch.layer, fetch.expert)
