@@ -35,8 +35,8 @@ class CallSheet(Learner):
         self._scores = np.zeros((shape.layers, shape.experts), np.float32)  # of the pass under way
         self._heard = np.zeros(shape.layers, bool)
         self._features = np.zeros(sum(widths), np.float32)
-        self._announced = False  # token() came for the pass under way
-        self._sheet: np.ndarray | None = None  # margins [layers, experts] of the pass under way
+        self._follows = False  # the pass under way is of one token, and the scores before it are known
+        self._announced = False  # token() came for it
 
     @property
     def learnt(self) -> int:
@@ -48,37 +48,27 @@ class CallSheet(Learner):
 
     def begin_request(self) -> None:
         self._heard[:] = False
+
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        super().begin_pass(phase, tokens)
+        self._follows = tokens == 1 and bool(self._heard.all())
         self._announced = False
-        self._sheet = None
+        self._heard[:] = False
 
     def token(self, hidden: np.ndarray, embedding: np.ndarray) -> None:
-        self._announced = bool(self._heard.all())
-        self._sheet = None
-        if not self._announced:
+        if not self._follows:
             return
         size = self.shape.hidden
         self._features[:size] = hidden
         self._features[size : 2 * size] = embedding
         self._features[2 * size :] = self._scores.reshape(-1)
-        if not math.isfinite(float(self._features @ self._features)):
-            self._announced = False
-            return
-        if self._based:
+        self._announced = math.isfinite(float(self._features @ self._features))
+        if self._announced and self._based:
             foreseen = self.map.predict(self._narrowed(self._features))
             if foreseen is not None:
-                self._sheet = self._curve.margins(foreseen.reshape(self._scores.shape))
-
-    def begin_pass(self, phase: Phase, tokens: int) -> None:
-        super().begin_pass(phase, tokens)
-        self._heard[:] = False
-        if tokens != 1:
-            self._announced = False
-            self._sheet = None
-        if self._sheet is not None:
-            self._margins[0] = self._sheet
-            self._chances[0] = self._curve.chances(self._sheet, 0)
-            self._valid[0] = True
-            self._sheet = None
+                self._margins[0] = self._curve.margins(foreseen.reshape(self._scores.shape))
+                self._chances[0] = self._curve.chances(self._margins[0], 0)
+                self._valid[0] = True
 
     def router(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
         self._scores[layer] = padded(scores, self.shape.experts)

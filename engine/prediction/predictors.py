@@ -42,8 +42,8 @@ class Sample:
 
 
 class Predictor(Protocol):
-    """Order of calls: begin_request, then per pass begin_pass, [token before it], per layer [router], routed, [look],
-    predict as often as wanted; end_pass; at last end_request. All on the engine thread but ``learn``, which may run
+    """Order of calls: begin_request; per pass begin_pass, [token], per layer [router, look...], routed, end_pass; at
+    last end_request. predict may come at any time in a pass. All on the engine thread but ``learn``, which may run
     anywhere, one call at a time.
     """
 
@@ -58,7 +58,8 @@ class Predictor(Protocol):
         """The request is over, however it ended; what it teaches is kept."""
 
     def token(self, hidden: np.ndarray, embedding: np.ndarray) -> None:
-        """Before a decode pass: the last token's final hidden state ``[hidden]``, the sampled one's embedding."""
+        """At the beginning of a decode pass: the last token's final hidden state ``[hidden]``, the present one's
+        embedding. The arrays may be reused after the call."""
 
     def begin_pass(self, phase: Phase, tokens: int) -> None: ...
 

@@ -3,6 +3,8 @@
 prompter = Prompter("blend", Shape(layers, experts, top_k, hidden), state)
 prompter.begin_request()
 prompter.begin_pass("decode", 1)
+prompter.token(hidden, embedding)           # the vectors that prompter.wants: from RouterTaps
+prompter.router(layer, inputs, scores); prompter.look(layer, distance, scores)
 prompter.routed(layer, ids)                 # after each router
 for guess in prompter.ahead(layer): ...     # whom to fetch, and how surely
 prompter.end_pass(); prompter.end_request()

@@ -258,8 +258,8 @@ def test_call_sheet_knows_the_whole_token_before_its_first_layer(model: LinearMo
     predictor.begin_request()
     for _ in range(40):
         embedding = model.vocabulary[rng.integers(50)].astype(np.float32)
-        predictor.token(final, embedding)
         predictor.begin_pass("decode", 1)
+        predictor.token(final, embedding)
         inputs, scores, final = model.token(final, embedding)
         for layer in range(model.layers):
             chances = predictor.predict(-1, layer + 1)
@@ -351,8 +351,8 @@ def test_numbers_that_are_not_finite_do_not_spoil_what_is_known(
     play(model, predictor, tokens=256)
     bad = np.full(model.hidden, np.inf, np.float32)
     for scores in (np.full(model.experts, -np.inf, np.float32), np.full(model.experts, np.nan, np.float32)):
-        predictor.token(bad, bad)
         predictor.begin_pass("decode", 1)
+        predictor.token(bad, bad)
         for layer in range(model.layers):
             scores[layer] = 1.0
             predictor.router(layer, bad, scores)

@@ -103,8 +103,8 @@ def test_a_model_of_one_layer_has_nothing_ahead() -> None:
         prompter = Prompter(name, shape)
         prompter.begin_request()
         for _ in range(3):
-            prompter.token(np.ones(3, np.float32), np.ones(3, np.float32))
             prompter.begin_pass("decode", 1)
+            prompter.token(np.ones(3, np.float32), np.ones(3, np.float32))
             prompter.ahead(-1)
             prompter.router(0, np.ones(3, np.float32), np.arange(4, dtype=np.float32))
             prompter.routed(0, [3])

@@ -59,8 +59,8 @@ def play(
     listener.begin_request()
     for _ in range(tokens):
         embedding = model.vocabulary[rng.integers(len(model.vocabulary))]
-        listener.token(final, embedding.astype(np.float32))
         listener.begin_pass("decode", 1)
+        listener.token(final, embedding.astype(np.float32))
         inputs, scores, final = model.token(final, embedding)
         for layer in range(-1, model.layers):
             if layer >= 0:
