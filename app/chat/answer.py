@@ -154,7 +154,18 @@ class AnswerView(Column):
     def _new_body(self) -> MarkdownBody:
         body = MarkdownBody(self.theme, self)
         body.link_clicked.connect(self.link_clicked)
+        body.complete.connect(self.height_changed)
         return body
+
+    @property
+    def settled(self) -> bool:
+        """Everything that came is shown."""
+        return self.body.settled
+
+    @property
+    def touched(self) -> bool:
+        """The reader opened something here."""
+        return self.fold is not None and self.fold.button.isChecked()
 
     @property
     def shown_text(self) -> str:

@@ -31,6 +31,7 @@ class MarkdownBody(Column):
     """Feed it text; it shows it soon, at most as often as it can afford."""
 
     link_clicked = Signal(str)
+    complete = Signal()  # all of a text that was said to be complete is shown now
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, muted: bool = False) -> None:
         super().__init__(parent)
@@ -93,6 +94,7 @@ class MarkdownBody(Column):
             self._ending = False
             self._apply(self._stream.finish().finished, ())
             self._set_caret(False)
+            self.complete.emit()
         cost = time.perf_counter() - began
         self._next = began + cost * (CATCH_UP if rest else SHARE)
         if rest:

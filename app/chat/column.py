@@ -55,7 +55,8 @@ class Column(QWidget):
 
     def add(self, widget: QWidget, gap: int | None = None, index: int | None = None) -> None:
         """Put a widget at the end, or before the one at ``index``. The caller then calls ``refit``."""
-        widget.setParent(self)
+        if widget.parentWidget() is not self:  # Qt would dress it again
+            widget.setParent(self)
         at = len(self._items) if index is None else index
         self._items.insert(at, _Item(widget, self._gap if gap is None else gap))
         if isinstance(widget, Column):

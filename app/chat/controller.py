@@ -97,9 +97,10 @@ class ChatController(QObject):
                 return
         self._change_session(session)
         makers: list[Callable[[], QWidget]] = [partial(self._message_view, message) for message in session.messages]
+        characters = [len(message.text) for message in session.messages]
         if live is not None and live.session is session:
             makers.append(self._live_view)
-        self._transcript.show_messages(makers)
+        self._transcript.show_messages(makers, characters)
         if session.damaged:
             words = self.tr("%1 lines of its file cannot be read and are left out. The rest is complete.")
             if session.damaged == 1:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from PySide6.QtCore import QMargins, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QMargins, Qt, Signal, Slot
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
 
 from app.chat.answer import AnswerView
 from app.chat.cards import Card, UserBubble
-from app.chat.column import Column
+from app.chat.roll import Make, Roll
 from app.theme import Theme, space
 
 COLUMN_WIDTH = 728  # px, of the text at most: about 95 characters
@@ -29,11 +29,13 @@ class Transcript(QScrollArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName(self.tr("Conversation"))
-        self.column = Column(gap=space(6))
+        self.column = Roll(gap=space(6))
         self.column.height_changed.connect(self._resize_column)
+        self.column.shifted.connect(self._shift)
         self.setWidget(self.column)
         self._at_end = True
         self._placing = False
+        self._looking = False
         self.verticalScrollBar().valueChanged.connect(self._scrolled)
         self.verticalScrollBar().rangeChanged.connect(self._follow)
         self.verticalScrollBar().setSingleStep(space(10))
@@ -42,23 +44,17 @@ class Transcript(QScrollArea):
         self.jump.setAccessibleName(self.tr("Jump to the latest message"))
         self.jump.clicked.connect(self.scroll_to_end)
         self.jump.hide()
-        self._earlier: deque[Callable[[], QWidget]] = deque()
-        self._fill = QTimer(self)
-        self._fill.setInterval(0)
-        self._fill.timeout.connect(self._add_earlier)
 
     # ------------------------------------------------------------------------------------------- content
 
     def clear(self) -> None:
-        self._earlier.clear()
-        self._fill.stop()
         self.column.clear()
         self._at_end = True
         self._resize_column()
 
     @property
     def empty(self) -> bool:
-        return not self.column.widgets() and not self._earlier
+        return not len(self.column)
 
     def add_user(self, text: str) -> UserBubble:
         """The user's message; the transcript goes to its end."""
@@ -82,34 +78,50 @@ class Transcript(QScrollArea):
     def remove(self, widget: QWidget) -> None:
         """Take something out again, for good."""
         self.column.remove(widget)
-        widget.deleteLater()
-        self.column.refit()
 
-    def show_messages(self, makers: Sequence[Callable[[], QWidget]]) -> None:
-        """Show a saved conversation: the latest messages now, earlier ones above them as time allows."""
-        self.clear()
-        self._earlier = deque(makers)
-        self._add_earlier()
-        self._fill.start()
+    def settle(self, widget: QWidget, make: Make) -> None:
+        """What is shown here is complete, ``make`` shows it anew: it need not exist while nobody is near."""
+        self.column.settle(widget, partial(self._made, make))
+
+    def show_messages(self, makers: Sequence[Make], characters: Sequence[int] = ()) -> None:
+        """Show a saved conversation at its end. Messages are made when the reader comes near them.
+
+        characters: how long each message is, about; it makes the scroll bar right before they are made.
+        """
+        self._at_end = True
+        self.column.show_all([partial(self._made, make) for make in makers], characters)
+        self._follow()
+        self._look()
+
+    def _made(self, make: Make) -> QWidget:
+        widget = make()
+        if isinstance(widget, AnswerView):
+            widget.link_clicked.connect(self.link_clicked)
+        return widget
 
     def _append(self, widget: QWidget) -> None:
         self.column.add(widget)
-        self.column.refit()
 
-    @Slot()
-    def _add_earlier(self) -> None:
-        if not self._earlier:
-            self._fill.stop()
+    def _look(self) -> None:
+        """Tell the column what is seen; it makes what is missing there."""
+        if self._looking:
             return
-        widget = self._earlier.pop()()
-        if isinstance(widget, AnswerView):
-            widget.link_clicked.connect(self.link_clicked)
-        bar = self.verticalScrollBar()
-        from_end = bar.maximum() - bar.value()
-        self.column.add(widget, index=0)
-        self.column.refit(*self.column.widgets()[:2])
-        if not self._at_end:  # what is being read stays where it is
-            bar.setValue(bar.maximum() - from_end)
+        self._looking = True
+        for _ in range(4):  # what is made may be higher or lower than was thought, and so move the end
+            self.column.look(self.verticalScrollBar().value(), self.viewport().height())
+            before = self.verticalScrollBar().value()
+            self._follow()
+            if self.verticalScrollBar().value() == before:
+                break
+        self._looking = False
+
+    @Slot(int)
+    def _shift(self, by: int) -> None:
+        """What is being read has moved: move with it."""
+        if not self._at_end:
+            looking, self._looking = self._looking, True
+            self.verticalScrollBar().setValue(self.verticalScrollBar().value() + by)
+            self._looking = looking
 
     # -------------------------------------------------------------------------------------------- layout
 
@@ -123,6 +135,7 @@ class Transcript(QScrollArea):
         self.column.fit(width)
         self._placing = False
         self._resize_column()
+        self._look()
         self._place_jump()
 
     @Slot()
@@ -139,7 +152,9 @@ class Transcript(QScrollArea):
 
     @Slot(int)
     def _scrolled(self, value: int) -> None:
-        self._at_end = value >= self.verticalScrollBar().maximum() - NEAR_END
+        if not self._looking:
+            self._at_end = value >= self.verticalScrollBar().maximum() - NEAR_END
+        self._look()
         self._place_jump()
 
     @Slot()

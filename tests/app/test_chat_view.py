@@ -12,7 +12,6 @@ from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QWidget
 
-from app.chat.answer import AnswerView
 from app.chat.body import MarkdownBody
 from app.chat.code import CodeCard
 from app.chat.markdown import Code, Leaf
@@ -332,25 +331,6 @@ def test_64_kb_stream_without_holding_the_window_up(transcript: Transcript, qtbo
 
 def widget_text(widget: QWidget) -> str:
     return widget.text.toPlainText() if isinstance(widget, CodeCard) else getattr(widget, "toPlainText", str)()
-
-
-def test_saved_conversation_shows_its_end_first(transcript: Transcript, qtbot) -> None:
-    def maker(number: int):
-        def make() -> QWidget:
-            view = AnswerView(transcript.theme)
-            view.show_answer(f"answer {number}\n\n" + SAMPLE, "end", None, None)
-            return view
-
-        return make
-
-    transcript.show_messages([maker(number) for number in range(30)])
-    assert not transcript.empty
-    assert len(transcript.column.widgets()) < 30
-    qtbot.waitUntil(lambda: len(transcript.column.widgets()) == 30, timeout=30_000)
-    texts = [w.text.split("\n")[0] for w in transcript.column.widgets() if isinstance(w, AnswerView)]
-    assert texts == [f"answer {number}" for number in range(30)]
-    bar = transcript.verticalScrollBar()
-    qtbot.waitUntil(lambda: bar.value() == bar.maximum())
 
 
 def test_leaves_are_shown_once_each(theme: Theme, qtbot) -> None:
