@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import GreenroomError
-from engine.messages import DEFAULT_POLICY, POLICIES, LoadModel
+from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, POLICIES, PREDICTORS, LoadModel
 from engine.profile_verb import add_profile_verb
 
 MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
@@ -94,8 +94,20 @@ def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> No
     parser.add_argument(
         "--policy", default=DEFAULT_POLICY, help=f"who leaves a full cache: {names} (default: %(default)s)"
     )
+    names = ", ".join(PREDICTORS)
+    parser.add_argument(
+        "--predictor", default=DEFAULT_PREDICTOR, help=f"who is expected next: {names} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--prefetch", default="auto", help="fetch ahead who is expected: auto (while it pays), on, off (default: auto)"
+    )
+    parser.add_argument(
+        "--reads", default="auto", help="read experts past the file cache or through it: auto, direct, buffered"
+    )
     parser.add_argument("--context", type=int, default=0, metavar="N", help="tokens of context (default: by the plan)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda, cuda:N, or several with commas (default: auto)"
+    )
     parser.add_argument(
         "--threads", type=int, default=0, metavar="N", help="cores for computing (default: all but one)"
     )
@@ -112,6 +124,9 @@ def _load_command(options: argparse.Namespace) -> LoadModel:
         options.device,
         getattr(options, "dtype", "float32"),
         options.threads,
+        options.predictor,
+        options.prefetch,
+        options.reads,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from engine.experience import Experience
 from engine.generation.generate import end_tokens
 from engine.generation.kv import KvCache
 from engine.generation.prompt import prompt_tokens
@@ -31,6 +32,9 @@ class Verdict:
     prefill_misses: int
     decode_hits: int
     decode_misses: int
+    prefetch_used: int
+    prefetch_late: int
+    prefetch_wasted: int
     slots: int
     total_experts: int
 
@@ -43,22 +47,28 @@ def verify(
     Both run in float32. Ours is fed the stock model's tokens after a difference, so that every position is compared.
     """
     report("loading ours, experts offloaded")
-    loaded = load(replace(command, dtype="float32"))
+    command = replace(command, dtype="float32")
+    loaded = load(command)
+    experience = Experience(loaded, command, remember=False)
     try:
         ids = _prompt_ids(loaded, prompt)
         report("loading the stock model, fully resident")
         stock = _stock(command, loaded)
         report(f"comparing {max_tokens} tokens after a prompt of {len(ids)}")
-        return _compare(stock, loaded, ids, max_tokens)
+        return _compare(stock, loaded, experience, ids, max_tokens)
     finally:
+        experience.close()
         loaded.close()
 
 
-def _compare(stock: PreTrainedModel, loaded: LoadedModel, ids: list[int], max_tokens: int) -> Verdict:
+def _compare(
+    stock: PreTrainedModel, loaded: LoadedModel, learner: Experience, ids: list[int], max_tokens: int
+) -> Verdict:
     ours, theirs = KvCache(loaded.model), KvCache(stock)
     ends = end_tokens(loaded)
     runtime = loaded.runtime
     runtime.begin_answer(new_chat=True)
+    learner.begin_request()
     equal, difference, count = True, 0.0, 0
     feed = ids
     with torch.inference_mode():
@@ -67,6 +77,7 @@ def _compare(stock: PreTrainedModel, loaded: LoadedModel, ids: list[int], max_to
             runtime.begin_pass("decode" if len(feed) == 1 else "prefill", len(feed))
             mine = ours.run(feed, loaded.device).cpu()
             runtime.end_pass(time.perf_counter() - began)
+            learner.passed()
             other = theirs.run(feed, loaded.device).cpu()
             difference = max(difference, float((mine - other).abs().max()))
             count += 1
@@ -84,6 +95,9 @@ def _compare(stock: PreTrainedModel, loaded: LoadedModel, ids: list[int], max_to
         counters.prefill_misses,
         counters.decode_hits,
         counters.decode_misses,
+        counters.prefetch_used,
+        counters.prefetch_late,
+        counters.prefetch_wasted,
         loaded.info.slots,
         loaded.info.total_experts,
     )
