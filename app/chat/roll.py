@@ -99,11 +99,32 @@ class Roll(QWidget):
             self._take_down(self._entries.pop(index))
             self._place(index)
 
-    def settle(self, widget: QWidget, make: Make) -> None:
-        """This message can be made anew from now on, so it need not exist while nobody is near."""
+    def replace_from(self, index: int, widgets: Sequence[QWidget]) -> None:
+        """Put these in the place of message ``index`` and all below it. They stay until they are removed."""
+        for entry in self._entries[index:]:
+            self._take_down(entry)
+        del self._entries[index:]
+        for widget in widgets:
+            self._entries.append(_Entry(None))
+            self._put_up(self._entries[-1], widget)
+        self._place(index)
+
+    def settle(self, widget: QWidget, make: Make | None) -> None:
+        """This message can be made anew from now on, so it need not exist while nobody is near; None: it cannot."""
         index = self._index(widget)
         if index is not None:
             self._entries[index].make = make
+
+    def index(self, widget: QWidget) -> int:
+        """Number of the message that this widget shows; ValueError when it shows none."""
+        found = self._index(widget)
+        if found is None:
+            raise ValueError("no message is shown by this widget")
+        return found
+
+    def top(self, index: int) -> int:
+        """Where a message begins, px; a guess as long as those above it were not all made."""
+        return self._entries[index].top
 
     def _index(self, widget: object) -> int | None:
         for index in range(len(self._entries) - 1, -1, -1):  # what changes is mostly near the end

@@ -65,7 +65,6 @@ class Transcript(QScrollArea):
 
     def add_answer(self) -> AnswerView:
         answer = AnswerView(self.theme)
-        answer.link_clicked.connect(self.link_clicked)
         self._append(answer)
         return answer
 
@@ -83,23 +82,62 @@ class Transcript(QScrollArea):
         """What is shown here is complete, ``make`` shows it anew: it need not exist while nobody is near."""
         self.column.settle(widget, partial(self._made, make))
 
-    def show_messages(self, makers: Sequence[Make], characters: Sequence[int] = ()) -> None:
-        """Show a saved conversation at its end. Messages are made when the reader comes near them.
+    def replace_from(self, widget: QWidget, *others: QWidget, hold: bool = False) -> None:
+        """Put these in the place of ``widget`` and everything below it; with ``hold`` the first stays where it was."""
+        at = self.column.index(widget)
+        top = widget.y() - self.verticalScrollBar().value()
+        self._at_end = self._at_end and not hold
+        for other in others:
+            self._join(other)
+        self.column.replace_from(at, others)
+        if hold and others:
+            self.verticalScrollBar().setValue(others[0].y() - top)
+
+    def swap(self, widget: QWidget, other: QWidget) -> None:
+        """Show ``other`` in the place of ``widget``, which stays, hidden, below it."""
+        self.column.settle(widget, None)
+        widget.hide()
+        self.column.add(other, self.column.index(widget))
+        self.column.refit(widget)
+
+    def reveal(self, widget: QWidget) -> None:
+        """Bring a message to the upper part of what is seen."""
+        self.reveal_message(self.column.index(widget))
+
+    def reveal_message(self, index: int) -> None:
+        """Bring message ``index`` to the upper part of what is seen."""
+        self._at_end = False
+        for _ in range(3):  # the first time it may be made, and what is above it too
+            self._looking = True
+            self.verticalScrollBar().setValue(self.column.top(index) - space(6))
+            self._looking = False
+            self._look()
+        self._place_jump()
+
+    def show_messages(self, makers: Sequence[Make], characters: Sequence[int] = (), at: int | None = None) -> None:
+        """Show a saved conversation at its end, or at message ``at``. Messages are made when the reader comes near.
 
         characters: how long each message is, about; it makes the scroll bar right before they are made.
         """
         self._at_end = True
         self.column.show_all([partial(self._made, make) for make in makers], characters)
         self._follow()
-        self._look()
+        if at is None:
+            self._look()
+        else:
+            self.reveal_message(at)
 
     def _made(self, make: Make) -> QWidget:
         widget = make()
-        if isinstance(widget, AnswerView):
-            widget.link_clicked.connect(self.link_clicked)
+        self._join(widget)
         return widget
 
+    def _join(self, widget: QWidget) -> None:
+        if isinstance(widget, AnswerView):
+            widget.link_clicked.connect(self.link_clicked)
+
     def _append(self, widget: QWidget) -> None:
+        self._join(widget)
         self.column.add(widget)
 
     def _look(self) -> None:

@@ -173,3 +173,34 @@ def test_a_live_answer_goes_on_below_a_long_history(transcript: Transcript, qtbo
     answer.feed("more " * 2000)
     qtbot.waitUntil(lambda: answer.settled)
     assert seen(transcript) == before
+
+
+def test_a_message_far_up_can_be_shown_at_once(transcript: Transcript, qtbot) -> None:
+    makers = [lambda n=n: UserBubble(transcript.theme, f"message {n}" * (1 + n % 50)) for n in range(MANY)]
+    transcript.show_messages(makers, [9] * MANY, at=700)  # lengths that are far from right
+    assert seen(transcript)[0][0].startswith("message 700")
+    place = seen(transcript)[0]
+    qtbot.waitUntil(lambda: not transcript.column._later.isActive())
+    assert seen(transcript)[0] == place
+    check_no_hole(transcript)
+
+
+def test_a_branch_takes_the_place_of_what_followed(transcript: Transcript, qtbot) -> None:
+    show(transcript, 100)
+    transcript.verticalScrollBar().setValue(transcript.verticalScrollBar().maximum() // 2)
+    qtbot.waitUntil(lambda: not transcript.column._later.isActive() and all_settled(transcript))
+    top = transcript.verticalScrollBar().value()
+    old = next(w for w in transcript.column.widgets() if isinstance(w, UserBubble) and w.y() >= top)
+    place = old.y() - top
+    index = transcript.column.index(old)
+    others = [UserBubble(transcript.theme, f"other {n}\n" * 30) for n in range(3)]
+    transcript.replace_from(old, *others, hold=True)
+    assert len(transcript.column) == index + 3
+    assert others[0].y() - transcript.verticalScrollBar().value() == place
+    editor = UserBubble(transcript.theme, "instead")
+    transcript.swap(others[1], editor)
+    assert not others[1].isVisibleTo(transcript.column) and editor.y() > others[0].y()
+    transcript.remove(editor)
+    others[1].show()
+    transcript.column.refit(others[1])
+    assert others[1].height() > 0 and others[2].y() > others[1].y() > others[0].y()
