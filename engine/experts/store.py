@@ -1,24 +1,35 @@
 """Where experts wait: on disk, in the model's own safetensors files.
 
-Reads are positional and go straight into the slot (``os.preadv``); no page of the file is ever mapped. Where the
-checkpoint's numbers are not the arena's (other format, other layout), the expert is read beside and converted by
-transformers' own operations, for this expert alone.
+Reads are positional and go straight into the slot; no page of the file is ever mapped. Where the checkpoint's numbers
+are not the arena's (other format, other layout), the expert is read beside and converted, by transformers' own
+operations where it takes more than another number format.
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from transformers import PreTrainedModel
 
 from engine.errors import ModelError
 from engine.experts.layout import ExpertLayout
+from engine.experts.read_plan import Run, Staging, plan_runs
+from engine.experts.reading import CheckpointFile, checkpoint_file
+from engine.hardware import disk
+from engine.messages import ReadMode
 from engine.models.index import ExpertIndex, ParameterSource, Piece
+
+SMALL = 1 << 20  # bytes: experts of less are read through the file cache, where a read costs a third of a direct one
+MEASURED_SECONDS, MEASURED_BYTES = 0.25, 192 << 20  # at most, while loading
+ALIGNMENT = 64  # bytes; of the pieces that a conversion is given
+
+log = logging.getLogger("greenroom.store")
 
 
 class Store(Protocol):
@@ -30,125 +41,181 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-class DiskStore:
-    """Experts in safetensors files."""
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """A parameter that only transformers' own operations make out of what is stored."""
 
-    def __init__(self, index: ExpertIndex, layouts: Sequence[ExpertLayout], model: PreTrainedModel) -> None:
-        """layouts: one for each layer of the index. model: what transformers' operations may ask for config."""
-        self._index = index
+    source: ParameterSource
+    runs: tuple[Run, ...]  # into memory beside
+    beside: int  # bytes
+    starts: tuple[int, ...]  # of each piece there
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpertPlan:
+    runs: tuple[Run, ...]  # into the slot
+    conversions: tuple[_Conversion, ...]
+    nbytes: int  # in the files
+
+
+class DiskStore:
+    """Experts in safetensors files.
+
+    way: how they are read. rate: bytes/s of such reads when the store was made, two at a time; 0.0 when the files gave
+    nothing.
+    """
+
+    def __init__(
+        self,
+        index: ExpertIndex,
+        layouts: Sequence[ExpertLayout],
+        model: PreTrainedModel,
+        reads: ReadMode = "auto",
+    ) -> None:
+        """layouts: one for each layer of the index. model: what transformers' operations may ask for config.
+
+        Reads a little of the files, for a quarter of a second at most, to see how fast they come and, for "auto", which
+        way is faster.
+        """
         self._layouts = layouts
         self._model: PreTrainedModel | None = model
-        self._files = _FileReader()
         self._converting = threading.Lock()  # a converter collects its tensors in itself: one user at a time
+        self._local = threading.local()
+        spans = list(_spans(index))
+        self._small = index.stored_bytes() < SMALL * max(1, sum(map(len, index.sources)))
+        self._refused = (reads == "direct" or (reads == "auto" and not self._small)) and disk.refuses_direct(
+            sorted({span.file for span in spans})
+        )
+        self.way, self.rate = _choose(reads, self._small, self._refused, spans)
+        self._files: dict[Path, CheckpointFile] = {}
+        self._plans = [
+            [self._plan(sources, layout) for sources in experts]
+            for experts, layout in zip(index.sources, layouts, strict=True)
+        ]
+        log.info("experts are read %s", self.describe())
 
     def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
-        layout = self._layouts[layer]
-        fetched = 0
-        for source in self._index.sources[layer][expert]:
-            if source.converter is None:
-                fetched += self._read_plain(source, layout, blob)
-            else:
-                fetched += self._read_converted(source, layout, blob)
-        return fetched
+        plan = self._plans[layer][expert]
+        try:
+            staging: Staging = self._local.staging
+        except AttributeError:
+            staging = self._local.staging = Staging()
+        for run in plan.runs:
+            run.read(blob, staging)
+        for conversion in plan.conversions:
+            self._convert(conversion, self._layouts[layer], blob, staging)
+        return plan.nbytes
+
+    def describe(self) -> str:
+        """How experts are read, for the user: ``"direct, past the file cache, 1.4 GB/s"``."""
+        words = {
+            "direct": "direct, past the file cache",
+            "dropping": "buffered, dropped from the file cache after each read",
+            "buffered": "buffered: the system's file cache may keep copies in free memory",
+        }[self.way]
+        if self._refused:
+            words += "; direct reads are not to be had here"
+        return f"{words}, {self.rate / 1e9:.1f} GB/s" if self.rate and not self._small else words
 
     def close(self) -> None:
-        self._files.close()
+        for file in self._files.values():
+            file.close()
+        self._local = threading.local()
         self._model = None  # the model holds us too: without this, neither would go
 
-    def _read_plain(self, source: ParameterSource, layout: ExpertLayout, blob: torch.Tensor) -> int:
-        leaf = source.target.rpartition(".")[2]
-        place = next(p for p in layout.parameters if p.name == leaf)
-        offset, fetched = place.offset, 0
-        for piece in source.pieces:
-            count = piece.nbytes // piece.dtype.itemsize
-            target = blob[offset : offset + count * layout.dtype.itemsize]
-            if piece.dtype == layout.dtype:
-                self._files.read(piece, target)
-            else:
-                beside = torch.empty(piece.nbytes, dtype=torch.uint8)
-                self._files.read(piece, beside)
-                target.view(layout.dtype).copy_(beside.view(piece.dtype))
-            offset += target.nbytes
-            fetched += piece.nbytes
-        return fetched
+    def _file(self, path: Path) -> CheckpointFile:
+        if path not in self._files:
+            self._files[path] = checkpoint_file(path, self.way)
+        return self._files[path]
 
-    def _read_converted(self, source: ParameterSource, layout: ExpertLayout, blob: torch.Tensor) -> int:
-        views = layout.views(blob)
-        tensors = []
+    def _plan(self, sources: Sequence[ParameterSource], layout: ExpertLayout) -> _ExpertPlan:
+        places = {parameter.name: parameter.offset for parameter in layout.parameters}
+        pieces: list[tuple[Piece, int, torch.dtype]] = []
+        conversions = []
+        for source in sources:
+            if source.converter is not None:
+                conversions.append(self._plan_conversion(source))
+                continue
+            offset = places[_leaf(source.target)]
+            for piece in source.pieces:
+                pieces.append((piece, offset, layout.dtype))
+                offset += piece.nbytes // piece.dtype.itemsize * layout.dtype.itemsize
+        nbytes = sum(piece.nbytes for source in sources for piece in source.pieces)
+        return _ExpertPlan(plan_runs(pieces, self._file), tuple(conversions), nbytes)
+
+    def _plan_conversion(self, source: ParameterSource) -> _Conversion:
+        starts = []
+        beside = 0
         for piece in source.pieces:
-            raw = torch.empty(piece.nbytes, dtype=torch.uint8)
-            self._files.read(piece, raw)
-            tensors.append(raw.view(piece.dtype).view(piece.shape).to(layout.dtype))
+            starts.append(beside)
+            beside += -(-piece.nbytes // ALIGNMENT) * ALIGNMENT
+        placed = [(piece, start, piece.dtype) for piece, start in zip(source.pieces, starts, strict=True)]
+        return _Conversion(source, plan_runs(placed, self._file), beside, tuple(starts))
+
+    def _convert(self, conversion: _Conversion, layout: ExpertLayout, blob: torch.Tensor, staging: Staging) -> None:
+        beside = torch.empty(conversion.beside, dtype=torch.uint8)
+        for run in conversion.runs:
+            run.read(beside, staging)
+        source = conversion.source
         assert source.converter is not None and self._model is not None
         with self._converting:
-            for piece, tensor in zip(source.pieces, tensors, strict=True):
+            for piece, start in zip(source.pieces, conversion.starts, strict=True):
+                tensor = beside[start : start + piece.nbytes].view(piece.dtype).view(piece.shape).to(layout.dtype)
                 source.converter.add_tensor(source.target, source.target, piece.source_pattern, _ready(tensor))
             realized = source.converter.convert(source.target, model=self._model, config=self._model.config)
+        views = layout.views(blob)
         for name, value in realized.items():
             tensor = value[0] if isinstance(value, list) else value
-            view = views[name.rpartition(".")[2]]
+            view = views[_leaf(name)]
             if tensor.numel() != view.numel() or tuple(tensor.shape[-view.dim() :]) != tuple(view.shape):
                 raise ModelError(
                     f"{name}: one expert came out as {list(tensor.shape)} where {list(view.shape)} is wanted; "
                     "Greenroom cannot cut this checkpoint into experts."
                 )
             view.copy_(tensor.reshape(view.shape))
-        return sum(piece.nbytes for piece in source.pieces)
+
+
+def _choose(reads: ReadMode, small: bool, refused: bool, spans: Sequence[disk.Span]) -> tuple[disk.Way, float]:
+    """The way to read and its measured rate, bytes/s."""
+    past_the_cache: disk.Way = "dropping" if disk.CAN_DROP else "buffered"
+    ways: tuple[disk.Way, ...]
+    if reads == "buffered" or (reads == "auto" and small):
+        ways = ("buffered",)
+    elif refused:
+        ways = (past_the_cache,)
+    else:
+        ways = ("direct",) if reads == "direct" or not disk.CAN_DROP else ("direct", "dropping")
+    try:
+        seconds = MEASURED_SECONDS if len(ways) > 1 else MEASURED_SECONDS / 4
+        rates = disk.measure(list(disk.spread(spans, 128)), ways, seconds, MEASURED_BYTES)
+    except OSError as error:  # whoever reads an expert is told
+        log.warning("the experts' files could not be measured: %s", error)
+        return ways[0], 0.0
+    fastest = max(ways, key=lambda way: rates[way])
+    return fastest, rates[fastest]
+
+
+def _spans(index: ExpertIndex) -> Iterator[disk.Span]:
+    """Where the experts lie; of one expert, what lies side by side is one span."""
+    for experts in index.sources:
+        for sources in experts:
+            pieces = sorted(
+                disk.Span(piece.file, piece.offset, piece.nbytes) for source in sources for piece in source.pieces
+            )
+            last = pieces[0]
+            for span in pieces[1:]:
+                if span.file == last.file and span.offset == last.offset + last.nbytes:
+                    last = last._replace(nbytes=last.nbytes + span.nbytes)
+                else:
+                    yield last
+                    last = span
+            yield last
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _ready(tensor: torch.Tensor) -> Any:
     """What a converter collects: something to call when the tensor is needed."""
     return lambda: tensor
-
-
-class _FileReader:
-    """Positional reads from many threads: ``preadv`` on one handle, or (Windows) one handle for each thread."""
-
-    def __init__(self) -> None:
-        self._positional = hasattr(os, "preadv")
-        self._handles: dict[tuple[Path, int], BinaryIO] = {}
-        self._retired: list[BinaryIO] = []  # of files that failed; another thread may still be reading there
-        self._opening = threading.Lock()
-
-    def read(self, piece: Piece, target: torch.Tensor) -> None:
-        """Fill ``target`` (uint8) with the piece's bytes. Raises ModelError when the file will not give them.
-
-        After that the file is opened anew: a repaired or replaced one serves the next read.
-        """
-        try:
-            self._fill(self._handle(piece.file), piece, target)
-        except OSError as error:
-            self._retire(piece.file)
-            raise ModelError(f"{piece.file} cannot be read any more: {error.strerror or error}.") from error
-
-    def close(self) -> None:
-        with self._opening:
-            for handle in (*self._handles.values(), *self._retired):
-                handle.close()
-            self._handles.clear()
-            self._retired.clear()
-
-    def _fill(self, handle: BinaryIO, piece: Piece, target: torch.Tensor) -> None:
-        view = memoryview(cast(Any, target.numpy()))
-        done = 0
-        while done < piece.nbytes:
-            if self._positional:
-                got = os.preadv(handle.fileno(), [view[done:]], piece.offset + done)
-            else:
-                handle.seek(piece.offset + done)
-                got = handle.readinto(view[done:])  # type: ignore[attr-defined]
-            if got <= 0:
-                raise OSError(None, f"it became shorter by {piece.nbytes - done:,} bytes or more while it was in use")
-            done += got
-
-    def _handle(self, file: Path) -> BinaryIO:
-        key = (file, 0 if self._positional else threading.get_ident())
-        with self._opening:
-            if key not in self._handles:
-                self._handles[key] = file.open("rb", buffering=0)
-            return self._handles[key]
-
-    def _retire(self, file: Path) -> None:
-        with self._opening:
-            for key in [key for key in self._handles if key[0] == file]:
-                self._retired.append(self._handles.pop(key))

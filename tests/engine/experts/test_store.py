@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import mmap
 import os
 import shutil
-from collections.abc import Iterator
+import struct
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.errors import ModelError
+from engine.experts import read_plan, store
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.store import DiskStore
+from engine.hardware import disk
 from engine.loading import Inspection, inspect
+from engine.messages import READ_MODES, ReadMode
 from tests.families import EXPERTS, make_tiny
 
 # one tensor for each expert and projection; fused, transposed, with biases; fused under other names; interleaved,
@@ -27,10 +36,10 @@ LAYOUTS = ["qwen2_moe", "gpt_oss", "granitemoe", "inkling2_text"]
 class Opened:
     """A store and what it needs."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, reads: ReadMode = "auto") -> None:
         self.found: Inspection = inspect(str(folder))
         self.layouts: list[ExpertLayout] = [expert_layout(m.parameters, dtype) for m in self.found.index.modules]
-        self.store = DiskStore(self.found.index, self.layouts, self.found.model)
+        self.store = DiskStore(self.found.index, self.layouts, self.found.model, reads)
 
     def read(self, layer: int, expert: int) -> dict[str, torch.Tensor]:
         blob = torch.full((self.layouts[layer].nbytes,), 0xAB, dtype=torch.uint8)
@@ -47,19 +56,39 @@ def whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
 
 
+@pytest.fixture(params=["buffered", "direct", "dropping", "seeking"])
+def reads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadMode:
+    """Every way to read that systems and disks allow; what is not this system's own is forced."""
+    (tmp_path / "probe").write_bytes(bytes(disk.PAGE))
+    if request.param == "direct" and disk.refuses_direct([tmp_path / "probe"]):
+        pytest.skip("this file system refuses direct reads")
+    if request.param == "dropping":
+        monkeypatch.setattr(disk, "refuses_direct", lambda files: True)
+    if request.param == "seeking":
+        as_on_windows(monkeypatch)
+    return "buffered" if request.param in ("buffered", "seeking") else "direct"
+
+
+def as_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "preadv")
+    monkeypatch.delattr(os, "posix_fadvise")
+    monkeypatch.setattr(disk, "CAN_DROP", False)
+    monkeypatch.setattr(disk, "_DIRECT_FLAG", 0)
+
+
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
+def opened(tmp_path: Path, reads: ReadMode) -> Iterator[Opened]:
     """A small qwen2_moe in one file."""
-    result = Opened(make_tiny("qwen2_moe", tmp_path / "model"))
+    result = Opened(make_tiny("qwen2_moe", tmp_path / "model"), reads=reads)
     yield result
     result.store.close()
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("family", LAYOUTS)
-def test_every_expert_as_transformers_loads_it(family: str, shards: int, tmp_path: Path) -> None:
+def test_every_expert_as_transformers_loads_it(family: str, shards: int, reads: ReadMode, tmp_path: Path) -> None:
     folder = make_tiny(family, tmp_path, shards=shards)
-    opened, model = Opened(folder), whole(folder, torch.float32)
+    opened, model = Opened(folder, reads=reads), whole(folder, torch.float32)
     for layer in range(opened.found.layers):
         for expert in range(EXPERTS):
             expected = opened.expected(model, layer, expert)
@@ -80,10 +109,10 @@ def test_every_expert_as_transformers_loads_it(family: str, shards: int, tmp_pat
     ],
 )
 def test_number_formats_convert_as_torch_converts_them(
-    family: str, stored: torch.dtype, wanted: torch.dtype, tmp_path: Path
+    family: str, stored: torch.dtype, wanted: torch.dtype, reads: ReadMode, tmp_path: Path
 ) -> None:
     folder = make_tiny(family, tmp_path, dtype=stored)
-    opened, model = Opened(folder, wanted), whole(folder, stored)
+    opened, model = Opened(folder, wanted, reads), whole(folder, stored)
     expected = opened.expected(model, 1, 5)
     assert {tensor.dtype for tensor in expected.values()} == {stored}
     got = opened.read(1, 5)
@@ -101,8 +130,8 @@ def test_it_says_how_many_bytes_it_fetched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", LAYOUTS)
-def test_many_threads_at_once(family: str, tmp_path: Path) -> None:
-    opened = Opened(make_tiny(family, tmp_path))
+def test_many_threads_at_once(family: str, reads: ReadMode, tmp_path: Path) -> None:
+    opened = Opened(make_tiny(family, tmp_path), reads=reads)
     keys = [(layer, expert) for layer in range(opened.found.layers) for expert in range(EXPERTS)] * 6
     alone = {key: opened.read(*key) for key in set(keys)}
     with ThreadPoolExecutor(8) as pool:
@@ -141,13 +170,13 @@ def test_a_file_gone_before_its_first_read(opened: Opened, tmp_path: Path) -> No
         opened.read(0, 0)
 
 
-def test_closing_gives_the_files_back(tmp_path: Path) -> None:
-    opened = Opened(make_tiny("qwen2_moe", tmp_path, shards=3))
+def test_closing_gives_the_files_back(reads: ReadMode, tmp_path: Path) -> None:
+    opened = Opened(make_tiny("qwen2_moe", tmp_path, shards=3), reads=reads)
     for expert in range(EXPERTS):
         opened.read(0, expert)
 
     def held() -> list[str]:
-        return [file.path for file in psutil.Process().open_files() if Path(file.path).parent == tmp_path]
+        return [file.path for file in psutil.Process().open_files() if file.path.endswith(".safetensors")]
 
     assert len(held()) == 3
     opened.store.close()
@@ -159,3 +188,155 @@ def test_nothing_is_mapped(opened: Opened, tmp_path: Path) -> None:
     opened.read(0, 0)
     maps = psutil.Process().memory_maps()
     assert not any(str(tmp_path) in entry.path for entry in maps)
+
+
+# ------------------------------------------------------------------------------------------------- ways to read
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offset of every positional read."""
+    seen: list[int] = []
+    real = os.preadv
+
+    def preadv(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        seen.append(offset)
+        return real(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    return seen
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mode", ["buffered", "direct"])
+def test_an_expert_in_one_place_is_one_read(
+    mode: ReadMode, stored: torch.dtype, calls: list[int], tmp_path: Path
+) -> None:
+    """Three tensors side by side, whether they can be read straight into the slot or not."""
+    opened = Opened(make_tiny("qwen2_moe", tmp_path, dtype=stored), reads=mode)
+    calls.clear()
+    opened.read(1, 3)
+    assert len(calls) == 1
+    opened.store.close()
+
+
+@pytest.mark.parametrize("block", [64, 1000, 5000])
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_experts_larger_than_a_block_are_read_in_several(
+    block: int, stored: torch.dtype, reads: ReadMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_plan, "BLOCK", block)
+    folder = make_tiny("qwen2_moe", tmp_path, dtype=stored)
+    opened, model = Opened(folder, reads=reads), whole(folder, stored)
+    for expert in range(EXPERTS):
+        got, expected = opened.read(0, expert), opened.expected(model, 0, expert)
+        assert all(torch.equal(got[name], expected[name].float()) for name in got)
+    opened.store.close()
+
+
+@pytest.mark.parametrize("wanted", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("odd", [1, 2, 3])
+def test_tensors_at_odd_places_of_the_file(odd: int, wanted: torch.dtype, reads: ReadMode, tmp_path: Path) -> None:
+    """Older checkpoints do not pad their headers."""
+    folder = make_tiny("qwen2_moe", tmp_path, dtype=torch.bfloat16)
+    model = whole(folder, torch.bfloat16)
+    lengthen_header(folder / "model.safetensors", odd)
+    opened = Opened(folder, wanted, reads)
+    for expert in range(EXPERTS):
+        got, expected = opened.read(2, expert), opened.expected(model, 2, expert)
+        assert all(torch.equal(got[name], expected[name].to(wanted)) for name in got)
+    opened.store.close()
+
+
+def lengthen_header(file: Path, more: int) -> None:
+    raw = file.read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.dumps(json.loads(raw[8 : 8 + length])).encode()
+    header += b" " * (-len(header) % 8 + more)
+    file.write_bytes(struct.pack("<Q", len(header)) + header + raw[8 + length :])
+
+
+def cached_pages(file: Path) -> set[int]:
+    """Pages of the file that the system's file cache holds."""
+    pages = -(-file.stat().st_size // disk.PAGE)
+    resident = (ctypes.c_ubyte * pages)()
+    with file.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        address = np.frombuffer(mapped, np.uint8).ctypes.data
+        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(mapped)), resident) == 0
+    return {page for page in range(pages) if resident[page] & 1}
+
+
+@pytest.fixture
+def uncached(tmp_path: Path) -> Callable[[], Path]:
+    """Empties the file cache of the model's file and returns it."""
+    file = make_tiny("qwen2_moe", tmp_path / "model") / "model.safetensors"
+
+    def empty() -> Path:
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+            disk.drop(handle.fileno(), 0, file.stat().st_size)
+        return file
+
+    if sys.platform != "linux":
+        pytest.skip("this system does not show its file cache")
+    if cached_pages(empty()):
+        pytest.skip("this file system is itself in memory")
+    return empty
+
+
+@pytest.mark.parametrize("mode", READ_MODES)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_what_the_file_cache_holds_after_a_read(
+    size: str, mode: ReadMode, uncached: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second copy only where the user asked for it or experts are small; and the store says which."""
+    if size == "large":
+        monkeypatch.setattr(store, "SMALL", 1)
+    opened = Opened(uncached().parent, reads=mode)
+    assert opened.store.rate > 0
+    file = uncached()
+    for expert in range(EXPERTS):
+        opened.read(1, expert)
+    held = cached_pages(file)
+    assert bool(held) == opened.store.describe().startswith("buffered: ")
+    assert bool(held) == (mode == "buffered" or (mode == "auto" and size == "small"))
+    opened.store.close()
+
+
+def test_dropping_leaves_no_copy_and_reads_nothing_ahead(
+    uncached: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "refuses_direct", lambda files: True)
+    opened = Opened(uncached().parent, reads="direct")
+    file = uncached()
+    for expert in range(EXPERTS):
+        opened.read(1, expert)
+    assert cached_pages(file) == set()
+    assert "direct reads are not to be had here" in opened.store.describe()
+    opened.store.close()
+
+
+@pytest.mark.parametrize(("direct", "dropping"), [(2e9, 1e9), (1e9, 2e9)])
+def test_auto_takes_what_measured_faster(
+    direct: float, dropping: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SMALL", 1)
+    monkeypatch.setattr(disk, "refuses_direct", lambda files: False)
+    monkeypatch.setattr(disk, "measure", lambda *_: {"direct": direct, "dropping": dropping})
+    opened = Opened(make_tiny("qwen2_moe", tmp_path))
+    assert opened.store.way == ("direct" if direct > dropping else "dropping")
+    assert opened.store.rate == 2e9
+    assert opened.store.describe().endswith("2.0 GB/s")
+    opened.store.close()
+
+
+def test_without_direct_reads_and_without_dropping_it_says_that_copies_may_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_windows(monkeypatch)
+    opened = Opened(make_tiny("qwen2_moe", tmp_path), reads="direct")
+    opened.read(0, 0)
+    assert opened.store.describe().startswith(
+        "buffered: the system's file cache may keep copies in free memory; direct"
+    )
+    opened.store.close()
