@@ -40,7 +40,10 @@ class _OneDescriptor(ABC):
             self._descriptor = -1
             self._retired.clear()
 
-    def _open(self) -> int:
+    def _ready(self) -> int:
+        descriptor = self._descriptor  # looked at once: another thread may retire it meanwhile
+        if descriptor >= 0:
+            return descriptor
         with self._opening:
             if self._descriptor < 0:
                 self._descriptor = self._opened()
@@ -68,7 +71,7 @@ class PositionalFile(_OneDescriptor):
     def fill(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Fill the buffers, one after the other, from ``offset`` on. Raises ModelError if it cannot."""
         try:
-            descriptor = self._descriptor if self._descriptor >= 0 else self._open()
+            descriptor = self._ready()
             wanted = sum(map(len, buffers))
             got = os.preadv(descriptor, buffers, offset)
             if got != wanted:
@@ -109,7 +112,7 @@ class DirectFile(_OneDescriptor):
         Returns where in ``staging`` they begin. Raises ModelError when the file lacks the bytes.
         """
         try:
-            descriptor = self._descriptor if self._descriptor >= 0 else self._open()
+            descriptor = self._ready()
             block = self._block
             start = offset // block * block
             wanted = offset + nbytes - start
