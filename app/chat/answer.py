@@ -11,6 +11,8 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from app.chat.body import MarkdownBody
 from app.chat.cards import Label
 from app.chat.column import Column
+from app.chat.figures import in_a_line, in_full
+from app.chat.raw import RawText
 from app.chat.reasoning import ReasoningStream
 from app.theme import Theme, font, space
 from engine.messages import CacheCounters, Finished, FinishReason, Timings
@@ -21,12 +23,15 @@ class Fold(Column):
 
     link_clicked = Signal(str)
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, began: float, parent: QWidget | None = None) -> None:
         super().__init__(parent, gap=space(1), margins=QMargins(space(2.5), 0, 0, 0))
         self.theme = theme
         self._unread: list[str] = []  # text that is rendered only once the fold opens
+        self.length = 0  # characters
         self._ended = False
-        self._seconds: float | None = None
+        self._began = began  # time.monotonic()
+        self._seconds: float | None = None  # it took; None: nobody measured
+        self._about = False  # the duration is an estimate
         self.button = FoldButton(self)
         self.button.clicked.connect(self._toggled)
         self.body = MarkdownBody(theme, self, muted=True)
@@ -38,14 +43,23 @@ class Fold(Column):
         self._name()
 
     def feed(self, text: str) -> None:
+        self.length += len(text)
         self._unread.append(text)
+        self._name()
         if self.button.isChecked():
             self._render()
 
-    def end(self, seconds: float | None) -> None:
-        """The thought is complete; it took so long, None where nobody measured."""
+    def end(self) -> None:
+        """The thought is complete, just now."""
+        self._end(time.monotonic() - self._began, about=False)
+
+    def was(self, seconds: float | None) -> None:
+        """The thought is an old one that took about so long; None: nobody knows."""
+        self._end(seconds, about=True)
+
+    def _end(self, seconds: float | None, about: bool) -> None:
         if not self._ended:
-            self._ended, self._seconds = True, seconds
+            self._ended, self._seconds, self._about = True, seconds, about
             self._name()
             if self.button.isChecked():
                 self._render()
@@ -61,15 +75,18 @@ class Fold(Column):
             self.body.finish()
 
     def _name(self) -> None:
-        if not self._ended:
-            text = self.tr("Thinking…")
-        elif self._seconds is None or self._seconds < 1:
-            text = self.tr("Thought")
+        seconds = self._seconds if self._ended else time.monotonic() - self._began
+        if seconds is None or seconds < 1:
+            text = self.tr("Thought") if self._ended else self.tr("Thinking…")
+        elif not self._ended:
+            text = self.tr("Thinking for %1 s…").replace("%1", f"{seconds:.0f}")
         else:
-            text = self.tr("Thought for %1 s").replace("%1", f"{self._seconds:.0f}")
+            words = self.tr("Thought for about %1 s") if self._about else self.tr("Thought for %1 s")
+            text = words.replace("%1", f"{seconds:.0f}")
         mark = "▾" if self.button.isChecked() else "▸"
-        self.button.setText(f"{mark}  {text}")
-        self.button.setAccessibleName(text)
+        if self.button.text() != f"{mark}  {text}":
+            self.button.setText(f"{mark}  {text}")
+            self.button.setAccessibleName(text)
 
     @Slot()
     def _toggled(self) -> None:
@@ -106,23 +123,36 @@ class Footer(QWidget):
         super().__init__(parent)
         self.label = Label("", "faint", self)
         self.label.setFont(font("small", tabular=True))
-        self.copy = QPushButton(self.tr("Copy"), self)
-        self.copy.setProperty("kind", "flush")
-        self.copy.setAccessibleName(self.tr("Copy answer"))
-        self.copy.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.copy.hide()
+        self.copy = self._button(self.tr("Copy"), self.tr("Copy answer"))
+        self.raw = self._button(self.tr("Raw"), self.tr("Show the answer as the model wrote it"))
+        self.raw.setToolTip(self.tr("The text as the model wrote it, with its marks and its thought"))
+        self.raw.setCheckable(True)
+
+    def _button(self, text: str, name: str) -> QPushButton:
+        button = QPushButton(text, self)
+        button.setProperty("kind", "flush")
+        button.setAccessibleName(name)
+        button.setCursor(Qt.CursorShape.PointingHandCursor)
+        button.hide()
+        return button
 
     def fit(self, width: int) -> int:
-        self.copy.adjustSize()
-        button = self.copy.size() if not self.copy.isHidden() else self.copy.size() * 0
-        gap = space(4) if button.width() else 0
-        inner = max(60, width - button.width() - gap)
-        wanted = self.label.fontMetrics().horizontalAdvance(self.label.text()) + 2
-        inner = min(inner, wanted) if self.label.text() else 0
-        gap = gap if inner else 0
-        height = max(self.label.fit(inner), button.height())
-        self.label.setGeometry(0, (height - self.label.fit(inner)) // 2, inner, self.label.fit(inner))
-        self.copy.move(inner + gap, (height - button.height()) // 2)
+        """Figures and buttons on one line where they fit, else the buttons below."""
+        buttons = [widget for widget in (self.copy, self.raw) if not widget.isHidden()]
+        for widget in buttons:
+            widget.adjustSize()
+        taken = sum(widget.width() + space(4) for widget in buttons)
+        wanted = self.label.fontMetrics().horizontalAdvance(self.label.text()) + 2 if self.label.text() else 0
+        inner = min(wanted, width)
+        text = self.label.fit(inner) if inner else 0
+        row = max((widget.height() for widget in buttons), default=0)
+        below = bool(buttons) and inner + taken > width
+        height = text + space(1) + row if below else max(text, row)
+        self.label.setGeometry(0, 0 if below else (height - text) // 2, inner, text)
+        x = 0 if below or not inner else inner + space(4)
+        for widget in buttons:
+            widget.move(x, height - row + (row - widget.height()) // 2 if below else (height - widget.height()) // 2)
+            x += widget.width() + space(4)
         return height
 
 
@@ -138,11 +168,14 @@ class AnswerView(Column):
         self.reason: FinishReason | None = None
         self._pieces: list[str] = []
         self._stream = ReasoningStream()
+        self._live = True  # what comes is being written now
         self._began = time.monotonic()
+        self._raw: RawText | None = None
         self.fold: Fold | None = None
         self.body = self._new_body()
         self.footer = Footer(self)
         self.footer.copy.clicked.connect(self.copy)
+        self.footer.raw.toggled.connect(self.show_raw)
         self.add(self.body)
         self.add(self.footer, gap=space(2))
         self._back = QTimer(self)
@@ -165,7 +198,7 @@ class AnswerView(Column):
     @property
     def touched(self) -> bool:
         """The reader opened something here."""
-        return self.fold is not None and self.fold.button.isChecked()
+        return self.footer.raw.isChecked() or (self.fold is not None and self.fold.button.isChecked())
 
     @property
     def shown_text(self) -> str:
@@ -190,6 +223,7 @@ class AnswerView(Column):
         if not text:
             return
         if not self._pieces:
+            self._began = time.monotonic()
             self.show_status("")
         self._pieces.append(text)
         piece = self._stream.feed(text)
@@ -200,15 +234,15 @@ class AnswerView(Column):
             self.add(self.body, index=0)
         if piece.thought:
             self._fold().feed(piece.thought)
-        if self.fold is not None and self._stream.state == "answer":
-            self.fold.end(time.monotonic() - self._began)
+        if self.fold is not None and self._stream.state == "answer" and self._live:
+            self.fold.end()
         if piece.answer:
             self.body.feed(piece.answer)
             self.refit()
 
     def _fold(self) -> Fold:
         if self.fold is None:
-            self.fold = Fold(self.theme, self)
+            self.fold = Fold(self.theme, self._began, self)
             self.fold.link_clicked.connect(self.link_clicked)
             self.add(self.fold, index=0)
             self.refit()
@@ -222,9 +256,13 @@ class AnswerView(Column):
         self, text: str, reason: FinishReason | None, timings: Timings | None, cache: CacheCounters | None
     ) -> None:
         """An answer that was saved earlier."""
+        self._live = False
         if text:
             self.feed(text)
-        self._close(text, reason, timings, cache, measured=False)
+            if self.fold is not None:
+                share = self.fold.length / len(text)
+                self.fold.was(share * timings.decode_seconds if timings is not None else None)
+        self._close(text, reason, timings, cache)
 
     def _close(
         self,
@@ -232,7 +270,6 @@ class AnswerView(Column):
         reason: FinishReason | None,
         timings: Timings | None,
         cache: CacheCounters | None,
-        measured: bool = True,
     ) -> None:
         self.text, self.reason = text, reason
         piece = self._stream.finish()
@@ -242,11 +279,13 @@ class AnswerView(Column):
             self.body.feed(piece.answer)
         self.body.finish()
         if self.fold is not None:
-            self.fold.end(time.monotonic() - self._began if measured else None)
+            self.fold.end()
             if self._stream.state == "thought":
                 self.fold.open()  # it never came to an answer: the thought is all there is
         self.footer.copy.setVisible(bool(text))
-        self.footer.label.setText(figures(self, reason, timings, cache))
+        self.footer.raw.setVisible(bool(text))
+        self.footer.label.setText(in_a_line(reason, timings, cache))
+        self.footer.label.setToolTip(in_full(reason, timings, cache))
         self.footer.setVisible(bool(text or self.footer.label.text()))
         self.refit(self.footer)
 
@@ -259,29 +298,19 @@ class AnswerView(Column):
         self.footer.copy.setText(self.tr("Copied"))
         self._back.start()
 
+    @Slot(bool)
+    def show_raw(self, raw: bool) -> None:
+        """Show the text as the model wrote it, or as it is meant."""
+        if raw and self._raw is None:
+            self._raw = RawText(self.theme, self.text)
+            self.add(self._raw, index=self.widgets().index(self.footer))
+        rendered: list[QWidget] = [self.body] if self.fold is None else [self.fold, self.body]
+        for widget in rendered:
+            widget.setVisible(not raw)
+        if self._raw is not None:
+            self._raw.setVisible(raw)
+            self.refit(self._raw, *rendered)
+
     @Slot()
     def _name_copy(self) -> None:
         self.footer.copy.setText(self.tr("Copy"))
-
-
-def figures(widget: QWidget, reason: FinishReason | None, timings: Timings | None, cache: CacheCounters | None) -> str:
-    """The line below an answer: "168 tokens   14.2 tok/s   first token 1.9 s   hits 83%   stopped"."""
-    facts: list[str] = []
-    if timings is not None and timings.answer_tokens:
-        count = timings.answer_tokens
-        facts.append(widget.tr("%1 tokens").replace("%1", f"{count:,}") if count != 1 else widget.tr("1 token"))
-        if timings.decode_rate is not None:
-            facts.append(widget.tr("%1 tok/s").replace("%1", f"{timings.decode_rate:.1f}"))
-        if timings.first_token_seconds is not None:
-            facts.append(widget.tr("first token %1 s").replace("%1", f"{timings.first_token_seconds:.1f}"))
-    if cache is not None and cache.decode_hit_rate is not None:
-        facts.append(widget.tr("hits %1%").replace("%1", f"{100 * cache.decode_hit_rate:.0f}"))
-    ends = {
-        "length": widget.tr("ended at the length limit"),
-        "stopped": widget.tr("stopped"),
-        "error": widget.tr("ended by an error"),
-    }
-    if reason in ends:
-        facts.append(ends[reason])
-    # a fact stays on one line, a line may end between two
-    return "     ".join(fact.replace(" ", "\u00a0") for fact in facts)

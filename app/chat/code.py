@@ -8,6 +8,7 @@ from PySide6.QtCore import QLineF, QRectF, Qt, QTimer, Slot
 from PySide6.QtGui import QColor, QFontMetricsF, QGuiApplication, QPainter, QPaintEvent, QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QWidget
 
+from app.chat.harmless import harmless
 from app.chat.highlight import Highlighter
 from app.chat.markdown import Code
 from app.chat.prose import INDENT
@@ -51,6 +52,7 @@ class CodeCard(QWidget):
         super().__init__(parent)
         self.theme = theme
         self._code = Code("")
+        self._shown = ""  # its text, with odd characters made visible
         self._longest = 0.0  # px, of a line
         self._measured = 0  # characters whose lines are measured
         self._highlighter: Highlighter | None = None
@@ -83,13 +85,15 @@ class CodeCard(QWidget):
         before, self._code = self._code, code
         if self._highlighter is None or code.language != before.language:
             self._set_language(code.language)
-        if code.text != before.text:
-            self._set_text(before.text, code.text)
+        shown = harmless(code.text)
+        if shown != self._shown:
+            self._set_text(self._shown, shown)
+            self._shown = shown
         assert self._highlighter is not None
         if live:
-            self._highlighter.update_live(code.text)
+            self._highlighter.update_live(shown)
         else:
-            self._highlighter.read_all(code.text)
+            self._highlighter.read_all(shown)
 
     def restyle(self) -> None:
         """Colour everything again in the theme's colours."""

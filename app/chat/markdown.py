@@ -18,6 +18,8 @@ from typing import TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from app.chat.harmless import harmless
+
 _SAFE_LINK = re.compile(r"^(https?://|mailto:)", re.IGNORECASE)
 _BARE_LINK = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
 MAX_DEPTH = 8  # lists and quotes nested deeper are shown at this depth
@@ -220,6 +222,7 @@ def _spans(inline: Token) -> tuple[Span, ...]:
     hrefs: list[str] = []
 
     def add(text: str, code: bool = False) -> None:
+        text = harmless(text)
         span = Span(text, bold > 0, italic > 0, strike > 0, code, hrefs[-1] if hrefs else "")
         last = spans[-1] if spans else None
         if last is not None and replace(last, text="") == replace(span, text=""):

@@ -1,16 +1,35 @@
 """What a reasoning model thinks before it answers: found in its text as it streams, and kept apart.
 
-Models write it as ``<think>…</think>`` at the very start. With some templates the opening mark is part of the prompt,
-and only the closing one is seen, on a line of its own. A mark anywhere else is text like any other.
+Models write it between marks at the very start: ``<think>…</think>`` and its kin. With some templates the opening mark
+is part of the prompt, and only the closing one is seen, on a line of its own. gpt-oss writes channels instead, each
+with a head and a body: ``<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…``; what
+is not in the channel "final" is thought. A mark anywhere else is text like any other.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-OPEN, CLOSE = "<think>", "</think>"
-_ALONE = f"\n{CLOSE}\n"
+MARKS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+}
+_ALONE = re.compile("\n(?:" + "|".join(map(re.escape, MARKS.values())) + ")\n")
+_ALONE_LENGTH = max(map(len, MARKS.values())) + 2
+
+CHANNEL, MESSAGE, START = "<|channel|>", "<|message|>", "<|start|>"
+_CHANNEL_MARKS = (CHANNEL, MESSAGE, START, "<|end|>", "<|return|>", "<|call|>", "<|constrain|>")
+_CHANNEL_MARK = re.compile("|".join(map(re.escape, _CHANNEL_MARKS)))
+_HARMONY = (CHANNEL, f"{START}assistant{CHANNEL}")
+
+State = Literal["start", "thought", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,39 +45,59 @@ class ReasoningStream:
     """Takes text as it comes, gives it back as thought and answer."""
 
     def __init__(self) -> None:
-        self.state: Literal["start", "thought", "answer"] = "start"
+        self.state: State = "start"
         self._held = ""  # text that may be part of a mark
+        self._close = ""  # the mark that ends the thought
         self._answer = ""  # all of it, while a closing mark may still make it a thought
         self._watching = True
+        self._channels: _Channels | None = None
 
     def feed(self, text: str) -> Piece:
+        """What ``text`` adds to the thought and to the answer."""
         self._held += text
-        if self.state == "start":
-            start = self._held.lstrip()
-            if start.startswith(OPEN):
-                self.state, self._held, self._watching = "thought", start.removeprefix(OPEN).lstrip(), False
-            elif not OPEN.startswith(start):
-                self.state = "answer"
-            else:
-                return Piece()
-        if self.state == "thought":
-            return self._think()
-        return self._say()
+        if self.state == "start" and not self._begin():
+            return Piece()
+        if self._channels is not None:
+            held, self._held = self._held, ""
+            return self._channel(self._channels.feed(held))
+        return self._think() if self.state == "thought" else self._say()
 
     def finish(self) -> Piece:
         """No more text comes: what was held back is text after all."""
         held, self._held = self._held, ""
+        if self._channels is not None:
+            return self._channel(self._channels.finish())
         if self.state == "start":
             self.state = "answer"
         return Piece(thought=held) if self.state == "thought" else Piece(answer=held)
 
+    def _begin(self) -> bool:
+        """Whether enough has come to know how the text starts."""
+        start = self._held.lstrip()
+        for mark, close in MARKS.items():
+            if start.startswith(mark):
+                self.state, self._close, self._watching = "thought", close, False
+                self._held = start.removeprefix(mark).lstrip()
+                return True
+        if start.startswith(_HARMONY):
+            self.state, self._channels, self._held = "thought", _Channels(), start
+            return True
+        if any(mark.startswith(start) for mark in (*MARKS, *_HARMONY)):
+            return False
+        self.state = "answer"
+        return True
+
+    def _channel(self, piece: Piece) -> Piece:
+        if piece.answer:
+            self.state = "answer"
+        return piece
+
     def _think(self) -> Piece:
-        thought, mark, rest = self._held.partition(CLOSE)
+        thought, mark, rest = self._held.partition(self._close)
         if mark:
             self.state, self._held = "answer", ""
             return Piece(thought.rstrip(), rest.lstrip())
-        keep = max((n for n in range(1, len(CLOSE)) if self._held.endswith(CLOSE[:n])), default=0)
-        cut = len(self._held) - keep
+        cut = len(self._held) - _half_mark(self._held, (self._close,))
         thought, self._held = self._held[:cut], self._held[cut:]
         return Piece(thought)
 
@@ -66,15 +105,75 @@ class ReasoningStream:
         new, self._held = self._held, ""
         if not self._watching:
             return Piece(answer=new)
-        look_from = max(0, len(self._answer) - len(_ALONE))
+        look_from = max(0, len(self._answer) - _ALONE_LENGTH)
         self._answer += new
-        place = self._answer.find(_ALONE, look_from)
-        if place < 0:
+        found = _ALONE.search(self._answer, look_from)
+        if found is None:
             return Piece(answer=new)
         self._watching = False
-        thought, answer = self._answer[:place].strip(), self._answer[place + len(_ALONE) :].lstrip()
+        thought, answer = self._answer[: found.start()].strip(), self._answer[found.end() :].lstrip()
         self._answer = ""
         return Piece(thought, answer, restart=True)
+
+
+class _Channels:
+    """gpt-oss's format: heads between "channel" and "message", bodies up to the next mark."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._head = ""
+        self._in_head = False
+        self._name = ""
+        self._bodies = 0  # of the thought
+
+    def feed(self, text: str) -> Piece:
+        self._held += text
+        thought: list[str] = []
+        answer: list[str] = []
+        while (found := _CHANNEL_MARK.search(self._held)) is not None:
+            self._take(self._held[: found.start()], thought, answer)
+            self._held = self._held[found.end() :]
+            self._mark(found.group(), thought)
+        cut = len(self._held) - _half_mark(self._held, _CHANNEL_MARKS)
+        self._take(self._held[:cut], thought, answer)
+        self._held = self._held[cut:]
+        return Piece("".join(thought), "".join(answer))
+
+    def finish(self) -> Piece:
+        thought: list[str] = []
+        answer: list[str] = []
+        self._take(self._held, thought, answer)
+        self._held = ""
+        return Piece("".join(thought), "".join(answer))
+
+    def _mark(self, mark: str, thought: list[str]) -> None:
+        if mark in (CHANNEL, START):
+            self._in_head, self._head = True, ""
+        elif mark == MESSAGE:
+            words = self._head.split()
+            self._name = words[0] if words else "final"
+            self._in_head = False
+            if self._name != "final":
+                self._bodies += 1
+                if self._bodies > 1:
+                    thought.append("\n\n")
+        else:
+            self._in_head = mark == "<|constrain|>"
+
+    def _take(self, text: str, thought: list[str], answer: list[str]) -> None:
+        if self._in_head:
+            self._head += text
+        elif text:
+            (answer if self._name == "final" else thought).append(text)
+
+
+def _half_mark(text: str, marks: tuple[str, ...]) -> int:
+    """How many characters at the end may be the beginning of a mark."""
+    longest = max(map(len, marks)) - 1
+    for length in range(min(longest, len(text)), 0, -1):
+        if any(mark.startswith(text[-length:]) for mark in marks):
+            return length
+    return 0
 
 
 def split(text: str) -> tuple[str, str]:
@@ -82,3 +181,9 @@ def split(text: str) -> tuple[str, str]:
     stream = ReasoningStream()
     pieces = [stream.feed(text), stream.finish()]
     return "".join(piece.thought for piece in pieces), "".join(piece.answer for piece in pieces)
+
+
+def for_the_next_turn(text: str) -> str:
+    """An answer as the model is reminded of it: without its thought, unless there was nothing else."""
+    thought, answer = split(text)
+    return answer if answer.strip() else thought

@@ -16,6 +16,7 @@ from app.chat.body import MarkdownBody
 from app.chat.code import CodeCard
 from app.chat.markdown import Code, Leaf
 from app.chat.prose import ProseView
+from app.chat.raw import RawText
 from app.chat.table import TableView
 from app.chat.transcript import Transcript
 from app.gaps import GapMeter
@@ -257,8 +258,64 @@ def test_figures_stand_below_the_answer(transcript: Transcript) -> None:
     answer.feed("Hello")
     answer.finish(finished("Hello", "stopped"))
     words = answer.footer.label.text().replace("\u00a0", " ")
-    for part in ("168 tokens", "14.2 tok/s", "first token 1.9 s", "hits 83%", "stopped"):
+    for part in ("168 tokens", "14.2 tok/s", "prefill 11.8 tok/s", "first token 1.9 s", "hits 83%", "stopped"):
         assert part in words
+
+
+def test_the_tooltip_tells_all(transcript: Transcript) -> None:
+    answer = transcript.add_answer()
+    answer.feed("Hello")
+    cache = CacheCounters(80, 20, 83, 17, 12, 3_400_000_000, 1.25, 0, 30, 4, 6, 900_000_000, 100_000_000)
+    timings = Timings(120, 100, 168, first_token_seconds=0.9, prefill_seconds=0.5, decode_seconds=11.8)
+    answer.finish(Finished("r", "length", "Hello", timings, cache, 1))
+    table = QTextDocument()
+    table.setHtml(answer.footer.label.toolTip())
+    words = table.toPlainText()
+    for part in (
+        "168 tokens in 11.8 s, 14.2 tokens a second",
+        "120 tokens, 100 of them were still in the KV cache",
+        "20 tokens in 500 ms, 40.0 tokens a second",
+        "after 900 ms",
+        "83 hits, 17 misses: 83.0%",
+        "80 hits, 20 misses: 80.0%",
+        "3.40 GB, 12 evictions; waited 1.2 s for experts",
+        "30 used in time, 4 late, 6 wasted; 900.0 MB, of it 100.0 MB wasted",
+        "the length limit was reached",
+    ):
+        assert part in words, part
+
+
+def test_raw_shows_the_text_as_the_model_wrote_it_and_back(transcript: Transcript, qtbot) -> None:
+    text = "<think>hm *x*</think>\n\n**bold** and a [link](javascript:x)"
+    answer = transcript.add_answer()
+    answer.feed(text)
+    answer.finish(finished(text))
+    QTest.mouseClick(answer.footer.raw, Qt.MouseButton.LeftButton)
+    (raw,) = answer.findChildren(RawText)
+    assert raw.isVisible() and raw.text == text
+    assert not answer.body.isVisible() and answer.fold is not None and not answer.fold.isVisible()
+    check_stack([w for w in answer.widgets() if not w.isHidden()], answer)
+    QTest.mouseClick(answer.footer.raw, Qt.MouseButton.LeftButton)
+    assert not raw.isVisible() and answer.body.isVisible() and answer.fold.isVisible()
+
+
+def test_a_thought_tells_how_long_it_takes_and_took(transcript: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("app.chat.answer.time.monotonic", lambda: now[0])
+    answer = transcript.add_answer()
+    now[0] += 7  # the prompt is read: that is no thinking
+    answer.feed("<think>hm")
+    now[0] += 3
+    answer.feed(" so")
+    assert answer.fold is not None and "Thinking for 3 s" in answer.fold.button.text()
+    now[0] += 2
+    answer.feed("</think>Yes")
+    now[0] += 9
+    answer.finish(finished("<think>hm so</think>Yes"))
+    assert answer.fold.button.text().endswith("Thought for 5 s")
+    saved = transcript.add_answer()
+    saved.show_answer("<think>" + "x" * 80 + "</think>yes!!", "end", Timings(decode_seconds=10.0), None)
+    assert saved.fold is not None and "about 8 s" in saved.fold.button.text()
 
 
 # ---------------------------------------------------------------------------------------------- transcript
