@@ -1,4 +1,4 @@
-"""The terminal face: ``python -m engine demo | inspect | chat | verify | replay | profile``.
+"""The terminal face: ``python -m engine demo | inspect | chat | verify | replay | profile | bench``.
 
 Every verb has ``--help``; verbs that report have ``--json``. Errors are one sentence on stderr, exit code 1; a wrong
 command line is exit code 2, as everywhere.
@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from engine.bench_verb import add_bench_verb
 from engine.errors import GreenroomError
 from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, POLICIES, PREDICTORS, LoadModel
 from engine.profile_verb import add_profile_verb
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--json", action="store_true", help="print a JSON object: live, results, ...")
     replay.set_defaults(verb=_replay)
     add_profile_verb(verbs, MODEL_HELP)
+    add_bench_verb(verbs, MODEL_HELP)
     return parser
 
 

@@ -65,10 +65,11 @@ Steps: TypeAlias = Generator[Step, None, None]
 class TextGenerator:
     """Answers for one loaded model; keeps the KV cache of the latest conversation."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, ends: set[int] | None = None) -> None:
+        """ends: tokens that end an answer; None: those the model declares."""
         self._loaded = loaded
         self.kv = KvCache(loaded.model)
-        self._ends = end_tokens(loaded)
+        self._ends = end_tokens(loaded) if ends is None else ends
 
     def answer(
         self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False

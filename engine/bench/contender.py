@@ -1,0 +1,109 @@
+"""What is measured: a model in memory, one or more ways to run it, and what one run gave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from engine.bench.disk import cached_share, drop_pages
+from engine.messages import CacheCounters
+
+Kind = Literal["ours", "transformers", "accelerate", "llama.cpp"]
+
+
+@dataclass(frozen=True, slots=True)
+class PathInfo:
+    """One way to run a model. held: before every token the cached pages of its files are dropped, so that what the
+    budget leaves out is in no memory. what: for the reader of a table."""
+
+    key: str  # "ours 25%"
+    kind: Kind
+    what: str
+    held: bool = False
+    experts: str = ""  # the amount of memory for experts, as asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer. tokens: what was fed to the decode steps, the prefill's choice first; seconds: of those steps, on the
+    wall; cpu_seconds: of all threads of this process in them, None where another process ran them."""
+
+    prompt_tokens: int
+    prefill_seconds: float
+    tokens: tuple[int, ...]
+    seconds: float
+    cpu_seconds: float | None = None
+    decode: CacheCounters | None = None  # ours: what decode alone cost
+    cached_share: float | None = None  # held: of its files in the file cache before a token, at most
+
+    @property
+    def steps(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of decode."""
+        return self.steps / self.seconds
+
+
+class Stopwatch:
+    """Adds up wall and processor time of what happens inside its ``with`` blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu_seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter() - self._wall
+        self.cpu_seconds += time.process_time() - self._cpu
+
+
+class Unavailable(Exception):
+    """This contender cannot take part here; the text says why, for the report's notes."""
+
+
+class Contender(Protocol):
+    """A model that can be opened and closed again, and the ways to run it."""
+
+    name: str
+    need: int  # bytes it holds while open
+    paths: Sequence[PathInfo]
+
+    def open(self) -> None:
+        """Load it. Raises Unavailable or GreenroomError; then it is closed."""
+
+    def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
+        """Prefill ``prompt`` into an empty KV cache, then decode ``steps`` tokens greedily, past any end token."""
+
+    def close(self) -> None:
+        """Give the memory back; may be opened again."""
+
+
+class Pages:
+    """The files that a held path must not find in the file cache."""
+
+    def __init__(self, files: Sequence[Path], held: bool) -> None:
+        self._files = files if held else ()
+        self._most: float | None = None
+
+    def drop(self) -> None:
+        """To be called before a token, off the clock."""
+        if self._files:
+            drop_pages(self._files)
+
+    def look(self) -> None:
+        """Note how much is cached right after a drop; a look costs time, so now and then."""
+        if self._files:
+            share = cached_share(self._files)
+            if share is not None:
+                self._most = max(share, self._most or 0.0)
+
+    @property
+    def most(self) -> float | None:
+        return self._most

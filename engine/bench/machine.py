@@ -1,0 +1,126 @@
+"""What this machine carries: cores, memory, the disk under the model, and on CUDA the link to the card."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.bench.disk import drop_pages, read_rate
+from engine.bench.ours import READERS, ExpertReader
+from engine.loading import Inspection
+
+COPY_BYTES = 256_000_000  # larger than caches
+DISK_BYTES = 1_000_000_000  # read at most, by each reader in each round
+DISK_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFigures:
+    """Bytes per second, medians over rounds. plain: one block at a time; in_flight: READERS at a time."""
+
+    plain: float
+    in_flight: float
+    store: float
+    block_bytes: int  # of one expert, as stored
+    direct: bool
+    note: str
+
+    @property
+    def yardstick(self) -> float:
+        """What the disk gives a plain reader, the better of one block at a time and several."""
+        return max(self.plain, self.in_flight)
+
+
+def memory_rate(rounds: int = 5) -> float:
+    """Bytes copied per second from memory to memory, one thread, best of ``rounds``."""
+    source = np.ones(COPY_BYTES, np.uint8)
+    target = np.empty_like(source)
+    target[:] = source  # memory is had at the first touch
+    return COPY_BYTES / min(_seconds(lambda: np.copyto(target, source)) for _ in range(rounds))
+
+
+def link_rate(device: torch.device, rounds: int = 5) -> float | None:
+    """Bytes per second from pinned memory to the card, best of ``rounds``; None without CUDA."""
+    if device.type != "cuda":
+        return None
+    source = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize(device)
+
+    copy()
+    return COPY_BYTES / min(_seconds(copy) for _ in range(rounds))
+
+
+def disk_figures(found: Inspection, dtype: torch.dtype) -> DiskFigures:
+    """How fast experts come from the model's own files: to a plain reader, and to the expert store.
+
+    Each round reads the same random experts three times over, with cold pages, one kind of reader after the other.
+    """
+    experts = _some_experts(found)
+    blocks = [block for layer, expert in experts for block in _blocks(found, layer, expert)]
+    files = {file for file, _, _ in blocks}
+    plain, in_flight, store = [], [], []
+    reader = ExpertReader(found, dtype)
+    try:
+        for _ in range(DISK_ROUNDS):
+            drop_pages(files)
+            last = read_rate(blocks, 1)
+            plain.append(last.bytes_per_second)
+            drop_pages(files)
+            in_flight.append(read_rate(blocks, READERS).bytes_per_second)
+            drop_pages(files)
+            store.append(reader.rate(experts))
+    finally:
+        reader.close()
+    size = max(nbytes for _, _, nbytes in blocks)
+    return DiskFigures(median(plain), median(in_flight), median(store), size, last.direct, last.note)
+
+
+def expert_files(found: Inspection) -> set[Path]:
+    """The files that hold experts."""
+    return {piece.file for layer in found.index.sources for expert in layer for s in expert for piece in s.pieces}
+
+
+def _some_experts(found: Inspection) -> list[tuple[int, int]]:
+    """(layer, expert), random and always the same ones, up to DISK_BYTES together."""
+    everyone = [(layer, e) for layer, module in enumerate(found.index.modules) for e in range(module.num_experts)]
+    chosen, total = [], 0
+    for place in np.random.default_rng(0).permutation(len(everyone)).tolist():
+        layer, expert = everyone[place]
+        total += sum(nbytes for _, _, nbytes in _blocks(found, layer, expert))
+        chosen.append((layer, expert))
+        if total >= DISK_BYTES:
+            break
+    return chosen
+
+
+def _blocks(found: Inspection, layer: int, expert: int) -> list[tuple[Path, int, int]]:
+    """(file, offset, bytes) of an expert's bytes; tensors that touch are one block."""
+    pieces = sorted(
+        (piece.file, piece.offset, piece.nbytes)
+        for source in found.index.sources[layer][expert]
+        for piece in source.pieces
+    )
+    joined: list[tuple[Path, int, int]] = []
+    for file, offset, nbytes in pieces:
+        if joined and joined[-1][0] == file and joined[-1][1] + joined[-1][2] == offset:
+            nbytes += joined[-1][2]
+            offset = joined.pop()[1]
+        joined.append((file, offset, nbytes))
+    return joined
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

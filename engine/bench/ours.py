@@ -1,0 +1,131 @@
+"""Greenroom's own contender. How a model with its predictor is loaded stands in ``load_whole``, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from engine.bench.contender import Pages, PathInfo, Sample, Stopwatch
+from engine.experience import Experience
+from engine.experts.arena import Arena
+from engine.experts.device import CpuDevice
+from engine.experts.layout import expert_layout
+from engine.experts.store import DiskStore
+from engine.experts.transfer import READERS
+from engine.generation.generate import Decoded, Ended, TextGenerator
+from engine.loading import Inspection, LoadedModel, load
+from engine.messages import CacheCounters, LoadModel, Sampling
+
+__all__ = ["READERS", "ExpertReader", "Ours", "load_whole"]
+
+
+def load_whole(command: LoadModel, report: Callable[[str, float | None], None]) -> LoadedModel:
+    """Load as a session does: experts from the profile in the slots, the predictor at work. The profile is read and
+    never written: measuring teaches the user's model nothing."""
+    loaded = load(command, report)
+    try:
+        loaded.runtime.warm(Experience(loaded.info).likely_first())
+    except BaseException:
+        loaded.close()
+        raise
+    return loaded
+
+
+class ExpertReader:
+    """The expert store by itself: experts from the model's files into slots, as many in flight as a session has."""
+
+    def __init__(self, found: Inspection, dtype: torch.dtype) -> None:
+        self._layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
+        self._store = DiskStore(found.index, self._layouts, found.model)
+        self._arenas = {layout: Arena(layout, READERS, CpuDevice()) for layout in set(self._layouts)}
+        for arena in self._arenas.values():
+            arena.blobs.zero_()  # memory is had at the first touch
+
+    def rate(self, experts: Sequence[tuple[int, int]]) -> float:
+        """Read every (layer, expert); bytes per second."""
+        began = time.perf_counter()
+        with ThreadPoolExecutor(READERS) as pool:
+            shares = [experts[first::READERS] for first in range(READERS)]
+            read = sum(pool.map(self._read_all, shares, range(READERS)))
+        return read / (time.perf_counter() - began)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _read_all(self, experts: Sequence[tuple[int, int]], slot: int) -> int:
+        return sum(
+            self._store.read(layer, expert, self._arenas[self._layouts[layer]].blobs[slot]) for layer, expert in experts
+        )
+
+
+class Ours:
+    """A model with some share of its experts in memory."""
+
+    def __init__(
+        self,
+        command: LoadModel,
+        paths: Sequence[PathInfo],
+        files: Sequence[Path],
+        need: int,
+        report: Callable[[str], None],
+    ) -> None:
+        self.name = paths[0].key
+        self.need = need
+        self.paths = paths
+        self._command = command
+        self._files = files
+        self._report = report
+        self._loaded: LoadedModel | None = None
+        self._generator: TextGenerator | None = None
+
+    @property
+    def loaded(self) -> LoadedModel:
+        assert self._loaded is not None, "open it first"
+        return self._loaded
+
+    def open(self) -> None:
+        self._report(f"{self.name}: loading")
+        self._loaded = load_whole(self._command, lambda detail, fraction: None)
+        self._generator = TextGenerator(self._loaded, ends=set())
+
+    def close(self) -> None:
+        if self._loaded is not None:
+            self._loaded.close()
+        self._loaded = self._generator = None
+
+    def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
+        assert self._generator is not None
+        self._generator.kv.clear()
+        pages = Pages(self._files, path.held)
+        pages.drop()
+        answer = self._generator.complete(prompt, Sampling(temperature=0.0, max_tokens=steps + 1))
+        while not isinstance(next(answer), Decoded):
+            pass  # the prompt; the first token comes out of it
+        before = self._counters()  # what the prompt cost is not what a token costs
+        watch = Stopwatch()
+        for step in range(steps):
+            pages.drop()
+            if step in (0, steps // 2):
+                pages.look()
+            with watch:
+                next(answer)
+        cost = self._counters().minus(before)
+        tokens = tuple(self._generator.kv.tokens[len(prompt) :])
+        ended = next(answer)
+        assert isinstance(ended, Ended) and len(tokens) == steps
+        prefill = ended.timings.prefill_seconds
+        return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.most)
+
+    def _counters(self) -> CacheCounters:
+        runtime = self.loaded.runtime
+        return runtime.observer.counters(runtime.evictions)
+
+
+def without_prefetch(command: LoadModel) -> LoadModel:
+    """The same model when nobody is fetched before being called."""
+    return replace(command, predictor="none", prefetch="off")
