@@ -1,4 +1,4 @@
-"""Greenroom's own contender. How a model with its predictor is loaded stands in ``load_whole``, and nowhere else."""
+"""Greenroom's own contender: a model loaded and answering as a session has it, off the record."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from engine.experts.device import CpuDevice
 from engine.experts.layout import expert_layout
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
-from engine.generation.generate import Decoded, Ended, TextGenerator
+from engine.generation.generate import Decoded, Ended, PromptReady, TextGenerator
 from engine.loading import Inspection, LoadedModel, load
 from engine.messages import CacheCounters, LoadModel, Sampling
 
 __all__ = ["READERS", "ExpertReader", "Ours", "load_whole"]
 
 
-def load_whole(command: LoadModel, report: Callable[[str, float | None], None]) -> LoadedModel:
-    """Load as a session does: experts from the profile in the slots, the predictor at work. The profile is read and
-    never written: measuring teaches the user's model nothing."""
-    loaded = load(command, report)
+def load_whole(command: LoadModel) -> tuple[LoadedModel, Experience]:
+    """Load as a session does, the predictor at work. The user's profile is neither used nor changed: everybody starts
+    knowing nothing, and the warm-up teaches."""
+    loaded = load(command)
     try:
-        loaded.runtime.warm(Experience(loaded.info).likely_first())
+        return loaded, Experience(loaded, command, remember=False)
     except BaseException:
         loaded.close()
         raise
-    return loaded
 
 
 class ExpertReader:
@@ -44,7 +43,8 @@ class ExpertReader:
         self._store = DiskStore(found.index, self._layouts, found.model)
         self._arenas = {layout: Arena(layout, READERS, CpuDevice()) for layout in set(self._layouts)}
         for arena in self._arenas.values():
-            arena.blobs.zero_()  # memory is had at the first touch
+            for slot in range(READERS):
+                arena.blob(slot).zero_()  # memory is had at the first touch
 
     def rate(self, experts: Sequence[tuple[int, int]]) -> float:
         """Read every (layer, expert); bytes per second."""
@@ -59,7 +59,7 @@ class ExpertReader:
 
     def _read_all(self, experts: Sequence[tuple[int, int]], slot: int) -> int:
         return sum(
-            self._store.read(layer, expert, self._arenas[self._layouts[layer]].blobs[slot]) for layer, expert in experts
+            self._store.read(layer, expert, self._arenas[self._layouts[layer]].blob(slot)) for layer, expert in experts
         )
 
 
@@ -81,31 +81,32 @@ class Ours:
         self._files = files
         self._report = report
         self._loaded: LoadedModel | None = None
+        self._experience: Experience | None = None
         self._generator: TextGenerator | None = None
-
-    @property
-    def loaded(self) -> LoadedModel:
-        assert self._loaded is not None, "open it first"
-        return self._loaded
 
     def open(self) -> None:
         self._report(f"{self.name}: loading")
-        self._loaded = load_whole(self._command, lambda detail, fraction: None)
+        self._loaded, self._experience = load_whole(self._command)
         self._generator = TextGenerator(self._loaded, ends=set())
 
     def close(self) -> None:
+        if self._experience is not None:
+            self._experience.close()
         if self._loaded is not None:
             self._loaded.close()
-        self._loaded = self._generator = None
+        self._loaded = self._experience = self._generator = None
 
     def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
-        assert self._generator is not None
+        assert self._generator is not None and self._experience is not None
         self._generator.kv.clear()
         pages = Pages(self._files, path.held)
         pages.drop()
         answer = self._generator.complete(prompt, Sampling(temperature=0.0, max_tokens=steps + 1))
+        begun = next(answer)
+        assert isinstance(begun, PromptReady)
+        self._experience.begin_request()
         while not isinstance(next(answer), Decoded):
-            pass  # the prompt; the first token comes out of it
+            self._experience.passed()  # a piece of the prompt; the first token comes out of the last
         before = self._counters()  # what the prompt cost is not what a token costs
         watch = Stopwatch()
         for step in range(steps):
@@ -114,15 +115,19 @@ class Ours:
                 pages.look()
             with watch:
                 next(answer)
+                self._experience.passed()
         cost = self._counters().minus(before)
         tokens = tuple(self._generator.kv.tokens[len(prompt) :])
         ended = next(answer)
         assert isinstance(ended, Ended) and len(tokens) == steps
+        self._experience.end_request()
+        self._experience.settle()
         prefill = ended.timings.prefill_seconds
         return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.most)
 
     def _counters(self) -> CacheCounters:
-        runtime = self.loaded.runtime
+        assert self._loaded is not None
+        runtime = self._loaded.runtime
         return runtime.observer.counters(runtime.evictions)
 
 

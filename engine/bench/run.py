@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -20,9 +20,9 @@ from engine.bench.prompts import choose_prompts
 from engine.bench.rounds import Outcome, Work, run_rounds
 from engine.bench.stock import Accelerate, Stock
 from engine.errors import OptionError
-from engine.experts.device import make_device
+from engine.experts.device import make_devices
 from engine.experts.layout import expert_layout
-from engine.hardware.plan import WORKSPACE, kv_bytes_per_token, parse_experts
+from engine.hardware.plan import kv_bytes_per_token, parse_experts, workspace_bytes
 from engine.hardware.probes import computing_threads, cores, processor_name
 from engine.loading import Inspection, choose_dtype, inspect
 from engine.messages import LoadModel
@@ -67,11 +67,11 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
         demo.build_demo(progress=lambda text, done: report(text))
     report("reading headers")
     found = inspect(options.model.source)
-    device = make_device(options.model.device)
+    device = make_devices(options.model.device)[0]
     dtype = choose_dtype(options.model.dtype, found, device)
     torch.set_num_threads(threads)
     prompts = choose_prompts(found, options.prompt, options.repeats, options.tokens, options.warm_up)
-    room = _Room(found, dtype, prompts.context)
+    room = _Room(found, dtype, prompts.context, "RAM" if device.torch_device.type == "cpu" else "VRAM")
 
     report("measuring memory and disk")
     memory, link = memory_rate(), link_rate(device.torch_device)
@@ -142,7 +142,8 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
 class _Room:
     """What contenders need of one memory, in bytes."""
 
-    def __init__(self, found: Inspection, dtype: torch.dtype, tokens: int) -> None:
+    def __init__(self, found: Inspection, dtype: torch.dtype, tokens: int, memory: Literal["RAM", "VRAM"]) -> None:
+        config = found.skeleton.config.get_text_config()
         self.found = found
         self.dtype = dtype
         self.tokens = tokens
@@ -152,10 +153,11 @@ class _Room:
         self.slot_bytes = -(-self.experts // found.total_experts)
         self.layer_bytes = max(layout.nbytes * count for layout, count in zip(layouts, counts, strict=True))
         self.dense = found.dense_parameters * dtype.itemsize
-        self.kv = tokens * kv_bytes_per_token(found.skeleton.config.get_text_config(), dtype.itemsize)
+        self.kv = tokens * kv_bytes_per_token(config, dtype.itemsize)
+        self.workspace = workspace_bytes(config, dtype.itemsize, found.skeleton.top_k, memory)
 
     def need(self, slots: int) -> int:
-        return self.dense + slots * self.slot_bytes + self.kv + WORKSPACE
+        return self.dense + slots * self.slot_bytes + self.kv + self.workspace
 
     def slots(self, amount: str) -> int:
         """How many experts ``amount`` holds. Raises OptionError."""
