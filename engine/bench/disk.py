@@ -1,7 +1,7 @@
 """What a disk gives a plain reader, and keeping a file out of the system's file cache.
 
-The plain reader is the yardstick for the expert store: blocks of one size from given places, past the file cache
-(O_DIRECT), into one buffer per reader, and nothing done with them.
+The plain reader is the yardstick for the expert store: blocks of one size from given places, past the file cache, into
+one buffer per reader, and nothing done with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = 4096  # what O_DIRECT wants places, lengths and memory to be multiples of
+from engine.hardware.disk import (
+    CAN_DROP,
+    LARGEST_ALIGNMENT,
+    PAGE,
+    Span,
+    aligned_buffer,
+    alignment,
+    drop,
+    open_direct,
+    refuses_direct,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,65 +38,58 @@ class Rate:
     note: str = ""
 
 
-def read_rate(blocks: Sequence[tuple[Path, int, int]], readers: int) -> Rate:
-    """Read ``blocks`` (file, offset, bytes), so many at a time, and say how fast. Rounds them outwards to pages.
+def read_rate(spans: Sequence[Span], readers: int) -> Rate:
+    """Read ``spans``, so many at a time, and say how fast. Rounds them outwards to what direct reads want.
 
     Where the system or the file system has no direct reads, the file's cached pages are dropped first and reads go
     through the cache; where that cannot be had either, the note says that the figure may be the cache's.
     """
-    direct, note = _directness(blocks[0][0])
-    files = {file for file, _, _ in blocks}
+    files = {span.file for span in spans}
+    direct = not refuses_direct(sorted(files))
+    note = ""
     if not direct:
-        dropped = drop_pages(files)
-        note += "" if dropped else " Pages in the file cache could not be dropped: the figure may be the cache's."
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | (os.O_DIRECT if direct else 0)
-    handles = {file: os.open(file, flags) for file in files}
+        note = "There are no reads past the file cache here, so the plain reader read through it."
+        if not drop_pages(files):
+            note += " Pages in the file cache could not be dropped: the figure may be the cache's."
+    plain = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    handles = {file: open_direct(file) if direct else os.open(file, plain) for file in files}
     try:
-        places = [(handles[file], offset, nbytes) for file, offset, nbytes in blocks]
+        shares = [spans[first::readers] for first in range(readers)]
+        longest = max(span.nbytes for span in spans)
+        buffers = [aligned_buffer(longest + 2 * LARGEST_ALIGNMENT) for _ in shares]
+        for buffer in buffers:
+            buffer[::PAGE] = bytes(len(buffer[::PAGE]))  # memory is had at the first touch: that is not the disk's time
         began = time.perf_counter()
         with ThreadPoolExecutor(readers) as pool:
-            read = sum(pool.map(_read_all, [places[first::readers] for first in range(readers)]))
+            read = sum(pool.map(lambda share, buffer: _read_all(handles, share, buffer), shares, buffers))
         return Rate(read / (time.perf_counter() - began), direct, note)
     finally:
         for handle in handles.values():
             os.close(handle)
 
 
-def _directness(file: Path) -> tuple[bool, str]:
-    if not hasattr(os, "O_DIRECT") or not hasattr(os, "preadv"):
-        return False, "This system has no reads past the file cache, so the plain reader read through it."
-    try:
-        handle = os.open(file, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        return False, f"The file system of {file.parent} has no reads past the file cache; they went through it."
-    os.close(handle)
-    return True, ""
-
-
-def _read_all(places: Sequence[tuple[int, int, int]]) -> int:
-    """Read every place into one page-aligned buffer; the bytes read."""
-    longest = max((nbytes for _, _, nbytes in places), default=0)
+def _read_all(handles: dict[Path, int], spans: Sequence[Span], buffer: memoryview) -> int:
+    """Read every span into the one buffer; the bytes read."""
     done = 0
-    with mmap.mmap(-1, longest + 2 * PAGE) as buffer, memoryview(buffer) as view:
-        view[::PAGE] = bytes(len(view[::PAGE]))  # memory is had at the first touch: that is not the disk's time
-        for handle, offset, nbytes in places:
-            start = offset // PAGE * PAGE
-            length = -(-(offset + nbytes) // PAGE) * PAGE - start
-            got = 0
-            while got < nbytes:
-                with view[got:length] as rest:
-                    read = _read_at(handle, rest, start + got)
-                if read <= 0:
-                    break  # the end of the file lies inside the last page
-                got += read
-            done += got
+    for span in spans:
+        handle = handles[span.file]
+        block = alignment(handle) if hasattr(os, "fstatvfs") else PAGE
+        start = span.offset // block * block
+        length = -(-(span.offset + span.nbytes) // block) * block - start
+        got = 0
+        while got < span.offset + span.nbytes - start:
+            read = _read_at(handle, buffer[got:length], start + got)
+            if read <= 0:
+                break  # the file became shorter
+            got += read
+        done += got
     return done
 
 
 def _read_at(handle: int, target: memoryview, offset: int) -> int:
     if hasattr(os, "preadv"):
         return os.preadv(handle, [target], offset)
-    os.lseek(handle, offset, os.SEEK_SET)
+    os.lseek(handle, offset, os.SEEK_SET)  # one reader for each handle is enough where this is all there is
     data = os.read(handle, len(target))
     target[: len(data)] = data
     return len(data)
@@ -95,21 +98,17 @@ def _read_at(handle: int, target: memoryview, offset: int) -> int:
 # --------------------------------------------------------------------------------------------- the file cache
 
 
-def can_drop_pages() -> bool:
-    return hasattr(os, "posix_fadvise")
-
-
 def drop_pages(files: Iterable[Path]) -> bool:
     """Ask the system to forget the cached pages of ``files``; False where it cannot be asked.
 
     Pages that some process has mapped, or that are not written yet, stay: ``cached_share`` says what came of it.
     """
-    if not can_drop_pages():
+    if not CAN_DROP:
         return False
     for file in files:
         handle = os.open(file, os.O_RDONLY)
         try:
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            drop(handle, 0, os.fstat(handle).st_size)
         finally:
             os.close(handle)
     return True

@@ -14,7 +14,9 @@ import torch
 
 from engine.bench.disk import drop_pages, read_rate
 from engine.bench.ours import READERS, ExpertReader
+from engine.hardware.disk import Span
 from engine.loading import Inspection
+from engine.messages import ReadMode
 
 COPY_BYTES = 256_000_000  # larger than caches
 DISK_BYTES = 1_000_000_000  # read at most, by each reader in each round
@@ -30,6 +32,7 @@ class DiskFigures:
     store: float
     block_bytes: int  # of one expert, as stored
     direct: bool
+    way: str  # how the store reads, in words
     note: str
 
     @property
@@ -61,29 +64,29 @@ def link_rate(device: torch.device, rounds: int = 5) -> float | None:
     return COPY_BYTES / min(_seconds(copy) for _ in range(rounds))
 
 
-def disk_figures(found: Inspection, dtype: torch.dtype) -> DiskFigures:
+def disk_figures(found: Inspection, dtype: torch.dtype, reads: ReadMode) -> DiskFigures:
     """How fast experts come from the model's own files: to a plain reader, and to the expert store.
 
     Each round reads the same random experts three times over, with cold pages, one kind of reader after the other.
     """
     experts = _some_experts(found)
-    blocks = [block for layer, expert in experts for block in _blocks(found, layer, expert)]
-    files = {file for file, _, _ in blocks}
+    spans = [span for layer, expert in experts for span in _spans(found, layer, expert)]
+    files = {span.file for span in spans}
     plain, in_flight, store = [], [], []
-    reader = ExpertReader(found, dtype)
+    reader = ExpertReader(found, dtype, reads)
     try:
         for _ in range(DISK_ROUNDS):
             drop_pages(files)
-            last = read_rate(blocks, 1)
+            last = read_rate(spans, 1)
             plain.append(last.bytes_per_second)
             drop_pages(files)
-            in_flight.append(read_rate(blocks, READERS).bytes_per_second)
+            in_flight.append(read_rate(spans, READERS).bytes_per_second)
             drop_pages(files)
             store.append(reader.rate(experts))
     finally:
         reader.close()
-    size = max(nbytes for _, _, nbytes in blocks)
-    return DiskFigures(median(plain), median(in_flight), median(store), size, last.direct, last.note)
+    size = max(span.nbytes for span in spans)
+    return DiskFigures(median(plain), median(in_flight), median(store), size, last.direct, reader.way, last.note)
 
 
 def expert_files(found: Inspection) -> set[Path]:
@@ -97,26 +100,27 @@ def _some_experts(found: Inspection) -> list[tuple[int, int]]:
     chosen, total = [], 0
     for place in np.random.default_rng(0).permutation(len(everyone)).tolist():
         layer, expert = everyone[place]
-        total += sum(nbytes for _, _, nbytes in _blocks(found, layer, expert))
+        total += sum(span.nbytes for span in _spans(found, layer, expert))
         chosen.append((layer, expert))
         if total >= DISK_BYTES:
             break
     return chosen
 
 
-def _blocks(found: Inspection, layer: int, expert: int) -> list[tuple[Path, int, int]]:
-    """(file, offset, bytes) of an expert's bytes; tensors that touch are one block."""
+def _spans(found: Inspection, layer: int, expert: int) -> list[Span]:
+    """Where an expert's bytes are; tensors that touch are one span."""
     pieces = sorted(
         (piece.file, piece.offset, piece.nbytes)
         for source in found.index.sources[layer][expert]
         for piece in source.pieces
     )
-    joined: list[tuple[Path, int, int]] = []
+    joined: list[Span] = []
     for file, offset, nbytes in pieces:
-        if joined and joined[-1][0] == file and joined[-1][1] + joined[-1][2] == offset:
-            nbytes += joined[-1][2]
-            offset = joined.pop()[1]
-        joined.append((file, offset, nbytes))
+        last = joined[-1] if joined else None
+        if last and last.file == file and last.offset + last.nbytes == offset:
+            joined[-1] = last._replace(nbytes=last.nbytes + nbytes)
+        else:
+            joined.append(Span(file, offset, nbytes))
     return joined
 
 

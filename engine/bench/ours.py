@@ -19,7 +19,7 @@ from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
 from engine.generation.generate import Decoded, Ended, PromptReady, TextGenerator
 from engine.loading import Inspection, LoadedModel, load
-from engine.messages import CacheCounters, LoadModel, Sampling
+from engine.messages import CacheCounters, LoadModel, ReadMode, Sampling
 
 __all__ = ["READERS", "ExpertReader", "Ours", "load_whole"]
 
@@ -38,9 +38,10 @@ def load_whole(command: LoadModel) -> tuple[LoadedModel, Experience]:
 class ExpertReader:
     """The expert store by itself: experts from the model's files into slots, as many in flight as a session has."""
 
-    def __init__(self, found: Inspection, dtype: torch.dtype) -> None:
+    def __init__(self, found: Inspection, dtype: torch.dtype, reads: ReadMode) -> None:
         self._layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
-        self._store = DiskStore(found.index, self._layouts, found.model)
+        self._store = DiskStore(found.index, self._layouts, found.model, reads)
+        self.way = self._store.describe()  # in words
         self._arenas = {layout: Arena(layout, READERS, CpuDevice()) for layout in set(self._layouts)}
         for arena in self._arenas.values():
             for slot in range(READERS):

@@ -44,7 +44,10 @@ def _machine(report: dict[str, Any]) -> list[str]:
             f"{machine['disk_block_bytes'] / 1e6:.1f} MB at a time; "
             f"{_rate(machine['disk_in_flight_bytes_per_second'])} with several in flight",
         ),
-        ("expert store", f"{_rate(machine['store_bytes_per_second'])} from the same disk, cold"),
+        (
+            "expert store",
+            f"{_rate(machine['store_bytes_per_second'])} from the same disk, cold ({machine['store_reads']})",
+        ),
     ]
     if machine["link_bytes_per_second"]:
         rows.append(("link", f"{_rate(machine['link_bytes_per_second'])} from pinned memory to the card"))

@@ -11,7 +11,6 @@ import psutil
 import torch
 
 from engine.bench.contender import Contender, PathInfo
-from engine.bench.disk import can_drop_pages
 from engine.bench.figures import describe_link, describe_path, find_disturbance, find_ratios
 from engine.bench.llama import Llama, check_llama
 from engine.bench.machine import disk_figures, expert_files, link_rate, memory_rate
@@ -22,6 +21,7 @@ from engine.bench.stock import Accelerate, Stock
 from engine.errors import OptionError
 from engine.experts.device import make_devices
 from engine.experts.layout import expert_layout
+from engine.hardware.disk import CAN_DROP
 from engine.hardware.plan import kv_bytes_per_token, parse_experts, workspace_bytes
 from engine.hardware.probes import computing_threads, cores, processor_name
 from engine.loading import Inspection, choose_dtype, inspect
@@ -75,7 +75,7 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
 
     report("measuring memory and disk")
     memory, link = memory_rate(), link_rate(device.torch_device)
-    disk = disk_figures(found, dtype)
+    disk = disk_figures(found, dtype, options.model.reads)
 
     contenders, notes = _contenders(options, room, device.torch_device, gguf, report)
     work = Work(options.tokens, prompts.rounds, options.warm_up, prompts.warm_up, prompts.context)
@@ -117,6 +117,7 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
             "disk_is_direct": disk.direct,
             "disk_block_bytes": disk.block_bytes,
             "store_bytes_per_second": disk.store,
+            "store_reads": disk.way,
         },
         "settings": {
             "dtype": str(dtype).removeprefix("torch."),
@@ -185,7 +186,7 @@ def _contenders(
         warm = PathInfo(key, "ours", _WHAT_WHOLE if whole else _WHAT_PART, False, amount)
         paths = [warm] if whole else [held] if options.cold else [warm]
         smallest = not whole and slots == min(room.slots(other) for other in options.experts)
-        if smallest and not options.cold and can_drop_pages() and "accelerate" in options.peers:
+        if smallest and not options.cold and CAN_DROP and "accelerate" in options.peers:
             paths.append(held)
         contenders.append(Ours(command, paths, files, room.need(slots), report))
         if smallest and options.cold:
@@ -199,7 +200,7 @@ def _contenders(
     if "accelerate" in options.peers and budget < total:
         held = PathInfo(f"accelerate {label}, rest on disk only", "accelerate", _WHAT_ACCELERATE_HELD, True, label)
         warm = PathInfo(f"accelerate {label}", "accelerate", _WHAT_ACCELERATE, False, label)
-        paths = ([held] if options.cold else [warm, held]) if can_drop_pages() else [warm]
+        paths = ([held] if options.cold else [warm, held]) if CAN_DROP else [warm]
         need = room.need(budget) + room.layer_bytes
         contenders.append(Accelerate(found, room.dtype, device, budget / total, paths, need, report))
     elif "accelerate" in options.peers:
@@ -230,7 +231,7 @@ def _notes(
             "warmed up again."
         )
     notes += [one.note for one in contenders if isinstance(one, Llama)]
-    if options.cold and not can_drop_pages():
+    if options.cold and not CAN_DROP:
         notes.append("Pages in the file cache cannot be dropped on this system: --cold changed nothing.")
     return [note for note in notes if note]
 

@@ -9,6 +9,7 @@ import pytest
 
 from engine.bench import disk
 from engine.bench.disk import cached_share, drop_pages, read_rate
+from engine.hardware.disk import Span
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_it_reads_every_block_whatever_its_place(
     file: Path, readers: int, direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not direct:
-        monkeypatch.delattr(os, "O_DIRECT", raising=False)
+        monkeypatch.setattr(disk, "refuses_direct", lambda files: True)
     read: list[int] = []
     plain = disk._read_at
 
@@ -38,7 +39,7 @@ def test_it_reads_every_block_whatever_its_place(
         return got
 
     monkeypatch.setattr(disk, "_read_at", counts)
-    blocks = [(file, 0, 4096), (file, 5000, 100_000), (file, (1 << 20) - 777, 777)]
+    blocks = [Span(file, 0, 4096), Span(file, 5000, 100_000), Span(file, (1 << 20) - 777, 777)]
     rate = read_rate(blocks, readers)
     assert rate.bytes_per_second > 0
     assert sum(read) >= 4096 + 100_000 + 777
@@ -61,7 +62,7 @@ def test_dropping_pages_empties_the_file_cache(file: Path) -> None:
 
 
 def test_where_pages_cannot_be_dropped_it_says_so(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    monkeypatch.delattr(os, "O_DIRECT", raising=False)
+    monkeypatch.setattr(disk, "CAN_DROP", False)
+    monkeypatch.setattr(disk, "refuses_direct", lambda files: True)
     assert not drop_pages([file])
-    assert "may be the cache's" in read_rate([(file, 0, 4096)], 1).note
+    assert "may be the cache's" in read_rate([Span(file, 0, 4096)], 1).note
