@@ -77,12 +77,6 @@ class Experience:
         if self._remember:
             self.save()
 
-    def settle(self) -> None:
-        """Work off here and now what was observed and not learnt yet, so that nobody learns while others are timed."""
-        with self._learner.quiet:
-            while self.foresight.prompter.learn(SLICE):
-                pass
-
     def save(self) -> None:
         accuracy = {}
         prompter = self.foresight.prompter

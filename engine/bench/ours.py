@@ -122,7 +122,6 @@ class Ours:
         ended = next(answer)
         assert isinstance(ended, Ended) and len(tokens) == steps
         self._experience.end_request()
-        self._experience.settle()
         prefill = ended.timings.prefill_seconds
         return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.most)
 
