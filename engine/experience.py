@@ -10,7 +10,6 @@ import logging
 import threading
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from engine.errors import OptionError
 from engine.experts.foresight import Foresight
@@ -35,7 +34,6 @@ class Experience:
 
     def __init__(self, loaded: LoadedModel, command: LoadModel, remember: bool = True) -> None:
         """remember: use the model's profile and save what is learnt. Raises OptionError for an unknown predictor."""
-        threadpool_limits(1, user_api="blas")  # numpy's own threads would fight torch's for the cores
         info = loaded.info
         config = loaded.model.config.get_text_config()
         self.notes: list[str] = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
+from threadpoolctl import threadpool_limits
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -106,6 +107,7 @@ def load(
         report(detail, fraction)
 
     torch.set_num_threads(command.threads or computing_threads())
+    threadpool_limits(1, user_api="blas")  # numpy's own threads would fight torch's for the cores
     _check_options(command)
     step("reading headers", 0.0)
     found = inspect(command.source)
@@ -142,6 +144,7 @@ def load(
         policy=command.policy,
         predictor=command.predictor,
         prefetch=command.prefetch,
+        reads=runtime.reads,
         slots=runtime.slots,
         total_experts=found.total_experts,
         slot_bytes=max(layout.nbytes for layout in layouts),
@@ -279,14 +282,15 @@ def _make_runtime(
     for layout, module in zip(layouts, found.index.modules, strict=True):
         count[layout] += module.num_experts
     slots = {layout: max(1, int(experts * share + 0.5)) for layout, experts in count.items()}
-    runtime = ExpertRuntime(
-        layouts,
-        slots,
-        found.experts,
-        found.skeleton.top_k or found.experts,
-        command.policy,
-        [(device, DiskStore(found.index, layouts, model)) for device in devices],
-    )
+    top_k = found.skeleton.top_k or found.experts
+    with ExitStack() as unwinding:
+        stages = []
+        for device in devices:
+            store = DiskStore(found.index, layouts, model, command.reads)
+            unwinding.callback(store.close)
+            stages.append((device, store))
+        runtime = ExpertRuntime(layouts, slots, found.experts, top_k, command.policy, stages)
+        unwinding.pop_all()  # the runtime closes them
     runtime.share_with_kv(plan.slots_at)
     for layer, module in enumerate(found.index.modules):
         attach(model.get_submodule(module.path), layer, runtime)

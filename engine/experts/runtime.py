@@ -43,6 +43,7 @@ class ExpertRuntime:
         self._transfers = [
             Transfer(store, device, name=f"greenroom-io-{n}") for n, (device, store) in enumerate(stages)
         ]
+        self.reads = stages[0][1].describe()
         self._owners = [stage_of(layer, experts, len(stages)) for layer in range(layers)]
         rooms: dict[tuple[ExpertLayout, int], Room] = {}
         for layout, count in slots.items():
@@ -211,6 +212,10 @@ class ExpertRuntime:
         self._rooms_of.clear()
 
     # ------------------------------------------------------------------------------------------ looking in
+
+    def layout_of(self, layer: int) -> ExpertLayout:
+        """How an expert of ``layer`` lies in its slot."""
+        return self._rooms_of[layer][0].arena.layout
 
     @property
     def evictions(self) -> int:

@@ -38,6 +38,9 @@ class Store(Protocol):
     def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
         """Fill ``blob`` (uint8, one expert's layout). Returns the bytes fetched. Raises ModelError."""
 
+    def describe(self) -> str:
+        """How it reads, in words for the user."""
+
     def close(self) -> None: ...
 
 

@@ -176,7 +176,7 @@ def test_closing_gives_the_files_back(reads: ReadMode, tmp_path: Path) -> None:
         opened.read(0, expert)
 
     def held() -> list[str]:
-        return [file.path for file in psutil.Process().open_files() if file.path.endswith(".safetensors")]
+        return [file.path for file in psutil.Process().open_files() if file.path.startswith(str(tmp_path))]
 
     assert len(held()) == 3
     opened.store.close()
