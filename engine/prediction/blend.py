@@ -10,11 +10,10 @@ from engine.prediction.gate import HORIZON
 from engine.prediction.predictors import Predictor, Sample, Silent, Wants, checked
 from engine.prediction.shape import Phase, Shape, State
 
-_RATE = 0.5
+_RATE = 4.0  # per token, of the layers' mean gradient
 _EVERY = 4  # tokens: weights need not learn from each
 _FLOOR = 0.002  # a member that is wrong now may be right later
 _WORTH_ASKING = 0.05  # weight
-_FAR = 8  # distances from here on share their weights
 
 
 class Blend(Silent):
@@ -26,20 +25,32 @@ class Blend(Silent):
     name = "blend"
 
     def __init__(self, shape: Shape, members: Sequence[Predictor]) -> None:
-        super().__init__(shape)
         self.members = tuple(members)
-        self.weights = np.full((_FAR, len(self.members)), 1.0 / len(self.members))  # [distance, member]
-        self._buffer = np.zeros((len(self.members), shape.experts), np.float32)
-        self._current: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}  # see _shared_out
-        self._guesses: dict[int, list[tuple[int, np.ndarray, tuple[int, ...]]]] = {}
+        super().__init__(shape)
+        self.weights = np.full((HORIZON, len(self.members)), 1.0 / len(self.members))  # farther: the last
+        self._said = np.zeros((shape.layers, HORIZON, len(self.members), shape.experts), np.float32)
+        self._reach = np.zeros((shape.layers, len(self.members)), np.int64)  # distances each member had an opinion on
+        self._current: dict[tuple[int, ...], np.ndarray] = {}  # see _shared_out
+        self._chosen = np.zeros((shape.layers, shape.experts), bool)
+        self._following = False
         self._tokens = 0
+
+    @property
+    def resting(self) -> bool:
+        return self._resting
+
+    @resting.setter
+    def resting(self, resting: bool) -> None:
+        self._resting = resting
+        for member in self.members:
+            member.resting = resting
 
     @property
     def wants(self) -> Wants:  # type: ignore[override]
         """All that the members want; another router's opinion only while it carries weight, for it costs a product."""
         wants = Wants.NOTHING
         for number, member in enumerate(self.members):
-            if member.wants != Wants.LOOK or self.weights[:HORIZON, number].max() > _WORTH_ASKING:
+            if member.wants != Wants.LOOK or self.weights[:, number].max() > _WORTH_ASKING:
                 wants |= member.wants
         return wants
 
@@ -56,8 +67,11 @@ class Blend(Silent):
             member.token(hidden, embedding)
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
-        self._guesses.clear()
         self._tokens += 1
+        self._following = tokens == 1 and self._tokens % _EVERY == 0 and not self.resting
+        if self._following:
+            self._reach[:] = 0
+            self._chosen[:] = False
         for member in self.members:
             member.begin_pass(phase, tokens)
 
@@ -70,59 +84,68 @@ class Blend(Silent):
             member.look(layer, distance, scores)
 
     def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
-        guesses = self._guesses.pop(layer, ())
-        if counts is None:
-            for place, chances, who in guesses:
-                self._follow(place, chances, who, list(ids))
-            if guesses:
-                self._current.clear()
+        if self._following:
+            self._chosen[layer, ids] = True
         for member in self.members:
             member.routed(layer, ids, counts)
 
     def end_pass(self) -> None:
+        if self._following:
+            for place in range(HORIZON):
+                self._follow(place)
+            self._current.clear()
         for member in self.members:
             member.end_pass()
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        place, target = min(distance, _FAR) - 1, layer + distance
-        spoke: list[int] = []
-        chances = self._buffer
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        if count <= HORIZON and layer >= 0:
+            said = self._said[layer, :count]
+        else:
+            said = np.zeros((count, *self._said.shape[2:]), np.float32)
+        reach = []
         for number, member in enumerate(self.members):
-            chance = member.predict(layer, distance)
-            if chance is not None:
-                chances[len(spoke)] = chance
-                spoke.append(number)
-        if not spoke:
-            return None
-        who = tuple(spoke)
-        chances = chances[: len(who)]
-        if self._tokens % _EVERY == 0 and target < self.shape.layers:
-            self._guesses.setdefault(target, []).append((place, chances.copy(), who))
-        return self._shared_out(place, who) @ chances
+            chances = member.ahead(layer, count)
+            known = 0 if chances is None else len(chances)
+            if chances is not None:
+                said[:known, number] = chances
+            reach.append(known)
+        if self._following and layer >= 0:
+            self._reach[layer] = reach
+        blended = (self._shared_out((count, *reach)) @ said)[: max(reach), 0]
+        return blended if len(blended) else None
 
-    def _shared_out(self, place: int, who: tuple[int, ...]) -> np.ndarray:
-        """The weights of those who have an opinion, float32, summing to 1."""
-        known = self._current.get((place, who))
+    def _shared_out(self, key: tuple[int, ...]) -> np.ndarray:
+        """``key``: how many distances are wanted, then to which one each member has an opinion. The weights of those
+        who have one, float32 ``[distances, 1, members]``, summing to 1 (or to 0, when it is nobody)."""
+        known = self._current.get(key)
         if known is None:
-            weights = self.weights[place, list(who)]
-            known = self._current[place, who] = (weights / weights.sum()).astype(np.float32)
+            count, reach = key[0], np.array(key[1:])
+            weights = self.weights[np.minimum(np.arange(count), HORIZON - 1)] * (reach > np.arange(count)[:, None])
+            weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+            known = self._current[key] = weights.astype(np.float32)[:, None]
         return known
 
-    def _follow(self, place: int, chances: np.ndarray, who: tuple[int, ...], ids: list[int]) -> None:
-        """One step: members that gave the chosen experts more, and the others less, gain."""
-        weights = self._shared_out(place, who).astype(np.float64)
-        blended = weights @ chances
-        blended = np.minimum(np.maximum(blended, 0.01, out=blended), 0.99, out=blended)
-        slope = 1.0 / (1.0 - blended)
-        slope[ids] = -1.0 / blended[ids]
-        gradient = chances @ slope
+    def _follow(self, place: int) -> None:
+        """One step for a distance: members that gave the chosen experts more, and the others less, gain."""
+        spoke = self._reach > place  # [layers, members]
+        asked = np.flatnonzero(spoke.any(axis=1))
+        asked = asked[asked + place + 1 < self.shape.layers]
+        if not len(asked):
+            return
+        who = spoke[asked].all(axis=0)  # silent members keep their weight
+        if who.sum() < 2:
+            return
+        said, chosen = self._said[asked, place][:, who], self._chosen[asked + place + 1]
+        weights = self.weights[place, who]
+        held = weights.sum()
+        weights = weights / held
+        blended = np.clip(np.einsum("m,lme->le", weights, said), 0.01, 0.99)
+        slope = np.where(chosen, -1.0 / blended, 1.0 / (1.0 - blended))
+        gradient = np.einsum("le,lme->m", slope, said) / (len(asked) * 2 * self.shape.top_k)
         gradient -= gradient @ weights
-        gradient *= _RATE / (2 * self.shape.top_k)
-        weights = weights * np.exp(-np.minimum(np.maximum(gradient, -2.0), 2.0))
+        weights = weights * np.exp(-np.clip(_RATE * gradient, -1.0, 1.0))
         weights = np.maximum(weights / weights.sum(), _FLOOR)
-        members = list(who)
-        held = self.weights[place, members].sum()  # silent members keep theirs
-        self.weights[place, members] = weights * (held / weights.sum())
+        self.weights[place, who] = weights * (held / weights.sum())
 
     def study(self, sample: Sample) -> None:
         for member in self.members:
@@ -144,6 +167,6 @@ class Blend(Silent):
         for number, member in enumerate(self.members):
             saved = state.get(f"{self.name}/{member.name}")
             if saved is not None:
-                self.weights[:, number] = np.maximum(checked(saved, (_FAR,)), _FLOOR)
+                self.weights[:, number] = np.maximum(checked(saved, (HORIZON,)), _FLOOR)
         self.weights /= self.weights.sum(axis=1, keepdims=True)
         self._current.clear()

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.prediction.gate import padded
+from engine.prediction.calibration import sigmoid, thresholds
+from engine.prediction.drift import Drift
+from engine.prediction.gate import CALIBRATE_EVERY, padded
 from engine.prediction.learner import BUDGET, Learner, affordable_rank
 from engine.prediction.predictors import Sample, Wants
 from engine.prediction.ridge import Basis, Ridge
@@ -19,7 +21,8 @@ from engine.prediction.shape import Phase, Shape, State
 
 
 class CallSheet(Learner):
-    """One ridge regression for all layers at once. Answers any distance, since it knows the whole token."""
+    """One ridge regression for all layers at once, and what the conversation adds to it. Answers any distance, since
+    it knows the whole token."""
 
     name = "call-sheet"
     wants = Wants.ROUTER | Wants.TOKEN
@@ -29,14 +32,16 @@ class CallSheet(Learner):
         widths = (shape.hidden, shape.hidden, outputs)
         self._blocks = [Basis(width, affordable_rank(width, outputs, 3, rank, budget)) for width in widths]
         self._ends = np.cumsum(widths)[:-1]
-        first = max(basis.rows_needed for basis in self._blocks)
-        super().__init__(shape, 1, sum(widths), outputs, first)
+        super().__init__(shape, 1, sum(widths), max(basis.rows_needed for basis in self._blocks))
         self.map = Ridge(sum(basis.rank for basis in self._blocks), outputs)
-        self._scores = np.zeros((shape.layers, shape.experts), np.float32)  # of the pass under way
-        self._heard = np.zeros(shape.layers, bool)
         self._features = np.zeros(sum(widths), np.float32)
+        self._drift = Drift((shape.layers, shape.experts))
+        self._foreseen = np.zeros((shape.layers, shape.experts), np.float32)
+        self._chances = np.zeros_like(self._foreseen)
+        self._valid = False  # the two above are about the pass under way
         self._follows = False  # the pass under way is of one token, and the scores before it are known
         self._announced = False  # token() came for it
+        self._tokens = 0
 
     @property
     def learnt(self) -> int:
@@ -48,12 +53,12 @@ class CallSheet(Learner):
 
     def begin_request(self) -> None:
         self._heard[:] = False
+        self._drift.begin()
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
-        super().begin_pass(phase, tokens)
         self._follows = tokens == 1 and bool(self._heard.all())
-        self._announced = False
-        self._heard[:] = False
+        self._announced = self._valid = False
+        super().begin_pass(phase, tokens)
 
     def token(self, hidden: np.ndarray, embedding: np.ndarray) -> None:
         if not self._follows:
@@ -61,53 +66,57 @@ class CallSheet(Learner):
         size = self.shape.hidden
         self._features[:size] = hidden
         self._features[size : 2 * size] = embedding
-        self._features[2 * size :] = self._scores.reshape(-1)
+        self._features[2 * size :] = padded(self._scores, self.shape.experts).reshape(-1)
         self._announced = math.isfinite(float(self._features @ self._features))
-        if self._announced and self._based:
+        if self._announced and self._based and not self.resting:
             foreseen = self.map.predict(self._narrowed(self._features))
             if foreseen is not None:
-                self._margins[0] = self._curve.margins(foreseen.reshape(self._scores.shape))
-                self._chances[0] = self._curve.chances(self._margins[0], 0)
-                self._valid[0] = True
-
-    def router(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
-        self._scores[layer] = padded(scores, self.shape.experts)
-        self._heard[layer] = True
+                self._foreseen = foreseen.reshape(self._scores.shape)
+                a, b = self._curve.ab[0].astype(np.float32)
+                self._chances = sigmoid((self._foreseen + self._drift.correction) * (a / self._spread)[:, None] + b)
+                self._valid = True
 
     def end_pass(self) -> None:
-        if self._announced and self._heard.all():
-            self._observe(self._features, self._scores.reshape(-1))
-        self._announced = False
+        if not self._announced or not self._heard.all():
+            return
+        scores = padded(self._scores, self.shape.experts)
+        self._observe(self._features, scores)
+        if self._valid:
+            true = scores - thresholds(scores, self.shape.top_k)
+            self._tokens += 1
+            if self._tokens % CALIBRATE_EVERY == 0:
+                corrected = self._foreseen + self._drift.correction
+                self._curve.observe(corrected / self._spread[:, None], 0, true > 0)
+            self._drift.add(true - self._foreseen)
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        target = layer + distance
-        if target >= self.shape.layers or not self._valid[0, target]:
-            return None
-        return self._chances[0, target]
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        return self._chances[layer + 1 : layer + 1 + count] if self._valid and layer + 1 < self.shape.layers else None
 
     def study(self, sample: Sample) -> None:
         if sample.hidden is None or sample.embeddings is None:
             return
-        scores = padded(sample.scores, self.shape.experts).reshape(len(sample.scores), -1)
-        features = np.concatenate((sample.hidden[:-1], sample.embeddings[1:], scores[:-1]), axis=1)
+        scores = padded(sample.scores, self.shape.experts)
+        before = scores[:-1].reshape(len(scores) - 1, -1)
+        features = np.concatenate((sample.hidden[:-1], sample.embeddings[1:], before), axis=1)
         for x, y in zip(features, scores[1:], strict=True):
             self._observe(x, y)
 
     def _narrowed(self, features: np.ndarray) -> np.ndarray:
+        if all(basis.rank == basis.width for basis in self._blocks):
+            return features
         parts = np.split(features, self._ends, axis=-1)
         return np.concatenate([basis.apply(part) for basis, part in zip(self._blocks, parts, strict=True)], axis=-1)
 
-    def _fold(self, x: np.ndarray, y: np.ndarray) -> Iterator[None]:
+    def _fold(self, x: np.ndarray, scores: np.ndarray) -> Iterator[None]:
         for basis, part in zip(self._blocks, np.split(x, self._ends, axis=1), strict=True):
             if not basis.found:
                 basis.find(part)
                 yield
-        self.map.fold(self._narrowed(x), y)
+        self.map.fold(self._narrowed(x), scores.reshape(len(scores), -1))
         yield
 
     def _solve(self) -> Iterator[None]:
-        self.map.solve()
-        yield
+        yield from self.map.solve()
 
     def state(self) -> State:
         state = super().state()

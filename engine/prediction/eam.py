@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.prediction.collection import DEFAULT_CAPACITY, Collection, Match
 from engine.prediction.matrices import RequestMatrices
-from engine.prediction.predictors import Silent
+from engine.prediction.predictors import Silent, following
 from engine.prediction.shape import PHASES, Phase, Shape, State
 
 MATCHES = 8
@@ -40,7 +40,9 @@ class Eam(Silent):
         self._matching = matching
         self._match = {phase: Match(self.collections[phase]) for phase in PHASES} if matching else {}
         self._means: dict[Phase, np.ndarray] = {}
-        self._ahead: np.ndarray | None = None
+        self._ahead: np.ndarray | None = None  # what the match foresees after its layer
+        self._rows: np.ndarray | None = None  # what stands in for it in this pass
+        self._nothing = np.zeros((0, shape.experts), np.float32)
 
     def begin_request(self) -> None:
         self.matrices.begin_request()
@@ -54,13 +56,13 @@ class Eam(Silent):
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         self.matrices.begin_pass(phase, tokens)
-        self._ahead = None
+        self._ahead = self._rows = None
         if self._matching:
             self._match[phase].begin()
 
     def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
         self.matrices.routed(layer, list(ids), counts)
-        if not self._matching:
+        if not self._matching or self.resting:
             return
         self._ahead = None
         match = self._match[self.matrices.phase]
@@ -72,39 +74,39 @@ class Eam(Silent):
     def end_pass(self) -> None:
         self.matrices.end_pass()
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        if not self._matching:
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        if not self._matching or self.resting:
             return None
-        if layer >= 0 and layer + distance < self.shape.layers:
-            ahead = self._matched()
-            place = layer + distance - self._match[self.matrices.phase].layer - 1
-            if 0 <= place < len(ahead) and ahead[place].any():
-                return ahead[place]
-        return self._stand_in((layer + distance) % self.shape.layers)
+        known = self._matched() if layer >= 0 else self._nothing
+        if layer >= 0 and layer != self._match[self.matrices.phase].layer:
+            known = self._nothing
+        if len(known) >= count:
+            return known[:count]
+        rest = self._stand_in(layer + len(known), count - len(known))
+        return rest if rest is None or not len(known) else np.concatenate((known, rest))
 
     def _matched(self) -> np.ndarray:
         """Chances of the next layers by the best matches, float32 ``[up to HORIZON, experts]``; once per layer."""
         if self._ahead is None:
             phase = self.matrices.phase
             match, collection = self._match[phase], self.collections[phase]
-            if match.layer < 0 or not len(collection) or match.stale:
-                self._ahead = np.zeros((0, self.shape.experts), np.float32)
-            else:
+            self._ahead = self._nothing
+            if match.layer >= 0 and len(collection) and not match.stale:
                 first = match.layer + 1
                 shares = collection.shares(*match.best(self.matches), first, min(first + HORIZON, self.shape.layers))
                 self._ahead = self._per_token(shares)
         return self._ahead
 
-    def _stand_in(self, target: int) -> np.ndarray | None:
-        """The request's own row, leaning on the collection's mean while it has few tokens."""
-        phase = self.matrices.phase
-        own = self.matrices.request[phase][target]
-        if phase == "decode" and not own.any():
-            own = self.matrices.request["prefill"][target]
-        mean = self.mean(phase)[target]
-        row = own + mean * (PRIOR_TOKENS * self.shape.top_k)
-        total = row.sum()
-        return self._per_token(row / total) if total else None
+    def _stand_in(self, layer: int, count: int) -> np.ndarray | None:
+        """The request's own rows, leaning on the collection's mean while it has few tokens."""
+        if self._rows is None:  # once a pass
+            phase = self.matrices.phase
+            own = self.matrices.request[phase]
+            if phase == "decode" and not own.any():
+                own = self.matrices.request["prefill"]
+            rows = own + self.mean(phase) * (PRIOR_TOKENS * self.shape.top_k)
+            self._rows = self._per_token(rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-12))
+        return following(self._rows, layer, count) if self._rows.any() else None
 
     def _per_token(self, share: np.ndarray) -> np.ndarray:
         """Shares of a layer's choices as chances per token."""

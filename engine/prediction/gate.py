@@ -6,70 +6,73 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.prediction.calibration import Margins
+from engine.prediction.calibration import Curve, margins
 from engine.prediction.predictors import Silent, Wants, checked
 from engine.prediction.shape import Phase, Shape, State
 
 HORIZON = 3  # layers ahead
-_CALIBRATE_EVERY = 4  # tokens
+CALIBRATE_EVERY = 4  # tokens
 
 
-class Scored(Silent):
-    """Keeps foreseen scores as margins, turns them into chances, and learns the curve from what came true."""
-
-    def __init__(self, shape: Shape, distances: int) -> None:
-        super().__init__(shape)
-        self._curve = Margins(shape.top_k, distances)
-        self._distances = distances
-        self._margins = np.zeros((distances, shape.layers, shape.experts), np.float32)  # [distance - 1, layer meant]
-        self._chances = np.zeros_like(self._margins)
-        self._valid = np.zeros((distances, shape.layers), bool)
-        self._tokens = 0
-
-    def begin_pass(self, phase: Phase, tokens: int) -> None:
-        self._valid[:] = False
-        self._tokens += 1
-
-    def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
-        if counts is not None or self._tokens % _CALIBRATE_EVERY:
-            return
-        for place in np.flatnonzero(self._valid[:, layer]).tolist():
-            self._curve.observe(self._margins[place, layer], place, list(ids))
-
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        target, place = layer + distance, distance - 1
-        if target >= self.shape.layers or place >= self._distances or not self._valid[place, target]:
-            return None
-        return self._chances[place, target]
-
-    def _foresee(self, layer: int, distance: int, scores: np.ndarray) -> None:
-        place, target = distance - 1, layer + distance
-        margins = self._curve.margins(padded(scores, self.shape.experts))
-        self._margins[place, target] = margins
-        self._chances[place, target] = self._curve.chances(margins, place)
-        self._valid[place, target] = True
-
-    def state(self) -> State:
-        return {f"{self.name}/curve": self._curve.curve.copy()}
-
-    def restore(self, state: State) -> None:
-        saved = state.get(f"{self.name}/curve")
-        if saved is not None:
-            self._curve.curve[:] = checked(saved, self._curve.curve.shape)
-
-
-class Gate(Scored):
-    """Look-ahead as it comes: right about a layer as far as a layer changes little of the state."""
+class Gate(Silent):
+    """Right about a layer as far as the layers between change little of the state. Learns how far to trust scores."""
 
     name = "gate"
     wants = Wants.LOOK
 
     def __init__(self, shape: Shape, horizon: int = HORIZON) -> None:
-        super().__init__(shape, horizon)
+        super().__init__(shape)
+        self._curve = Curve(horizon)
+        self._horizon = horizon
+        self._margins = np.zeros((shape.layers, horizon, shape.experts), np.float32)  # [layer asked about, distance]
+        self._chances = np.zeros_like(self._margins)
+        self._reach = [0] * shape.layers  # distances 1 to here are known
+        self._chosen = np.zeros((shape.layers, shape.experts), bool)
+        self._tokens = 0
+        self._calibrating = False
+
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        self._reach = [0] * self.shape.layers
+        self._tokens += 1
+        self._calibrating = tokens == 1 and self._tokens % CALIBRATE_EVERY == 0 and not self.resting
+        if self._calibrating:
+            self._chosen[:] = False
 
     def look(self, layer: int, distance: int, scores: np.ndarray) -> None:
-        if layer + distance < self.shape.layers and distance <= self._distances:
-            self._foresee(layer, distance, scores)
+        if self.resting or layer + distance >= self.shape.layers or distance != self._reach[layer] + 1:
+            return
+        if distance <= self._horizon:
+            place = distance - 1
+            known = margins(padded(scores, self.shape.experts), self.shape.top_k)
+            self._margins[layer, place] = known
+            self._chances[layer, place] = self._curve.chances(known, place)
+            self._reach[layer] = distance
+
+    def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
+        if self._calibrating:
+            self._chosen[layer, ids] = True
+
+    def end_pass(self) -> None:
+        if not self._calibrating:
+            return
+        reach, routed = np.array(self._reach), np.logical_or.reduce(self._chosen, axis=1)
+        for place in range(self._horizon):
+            layers = np.flatnonzero(reach > place)
+            layers = layers[routed[layers + place + 1]]
+            if len(layers):
+                self._curve.observe(self._margins[layers, place], place, self._chosen[layers + place + 1])
+
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        reach = min(self._reach[layer], count) if layer >= 0 else 0
+        return self._chances[layer, :reach] if reach else None
+
+    def state(self) -> State:
+        return {f"{self.name}/curve": self._curve.ab.copy()}
+
+    def restore(self, state: State) -> None:
+        saved = state.get(f"{self.name}/curve")
+        if saved is not None:
+            self._curve.ab[:] = checked(saved, self._curve.ab.shape)
 
 
 def padded(scores: np.ndarray, experts: int) -> np.ndarray:

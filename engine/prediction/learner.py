@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.prediction.gate import Scored
+from engine.prediction.calibration import Curve, thresholds
+from engine.prediction.gate import padded
+from engine.prediction.predictors import Silent, checked
 from engine.prediction.ridge import Ridge
-from engine.prediction.shape import Shape
+from engine.prediction.shape import Phase, Shape, State
 
 BUDGET = 128 << 20  # bytes of normal equations and weights of one predictor
 WIDE = 1024  # features up to here are used as they are
@@ -69,12 +71,21 @@ class Rows:
         self._filling = 1 - self._filling
 
 
-class Learner(Scored):
-    """Observed rows, worked off in small steps by whoever has time."""
+class Learner(Silent):
+    """Router scores foreseen by linear maps. What was observed is worked off in small steps by whoever has time.
 
-    def __init__(self, shape: Shape, distances: int, width: int, outputs: int, first_rows: int = BATCH) -> None:
-        super().__init__(shape, distances)
+    What is learnt and foreseen are distances to the threshold: score minus the middle of the k-th best and the next.
+    The threshold of a token is the same for all experts, so it changes no order, and chances need no threshold found.
+    """
+
+    def __init__(self, shape: Shape, distances: int, width: int, first_rows: int = BATCH) -> None:
+        super().__init__(shape)
+        outputs = shape.layers * shape.experts
         affordable = max(8, ROWS_BYTES // (8 * (width + outputs)))
+        self._curve = Curve(distances)  # over distances to the threshold in units of the layer's spread
+        self._spread = np.ones(shape.layers, np.float32)  # of a layer's scores
+        self._scores = np.full((shape.layers, shape.experts), -np.inf, np.float32)  # of the pass under way
+        self._heard = np.zeros(shape.layers, bool)
         self._rows = Rows(min(max(BATCH, first_rows), affordable), width, outputs)
         self._seen = 0
         self._hurry = False  # a request has ended: what waits is worked off though it fills no batch
@@ -95,6 +106,13 @@ class Learner(Scored):
         """Tokens learnt from."""
         raise NotImplementedError
 
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        self._heard[:] = False
+
+    def router(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
+        self._scores[layer, : len(scores)] = scores
+        self._heard[layer] = True
+
     def end_request(self) -> None:
         self._hurry = True
 
@@ -105,10 +123,11 @@ class Learner(Scored):
                 return True
         return False
 
-    def _observe(self, x: np.ndarray, y: np.ndarray) -> None:
+    def _observe(self, x: np.ndarray, scores: np.ndarray) -> None:
+        """A token to learn from; ``scores [layers, experts]``."""
         self._seen += 1
         if self.learnt < PLENTY or self._seen % 4 == 0:
-            self._rows.put(x, y)
+            self._rows.put(x, scores.reshape(-1))
 
     def _learning(self) -> Iterator[bool]:
         """True after each small piece of work, False when there is none."""
@@ -122,7 +141,9 @@ class Learner(Scored):
                 self._hurry = False
                 yield False
                 continue
-            for _ in self._fold(*block):
+            x, scores = self._whole(*block)
+            yield True
+            for _ in self._fold(x, scores) if len(x) else ():
                 yield True
             self._rows.done()
             if self.learnt >= solve_at:
@@ -130,6 +151,18 @@ class Learner(Scored):
                     yield True
                 solve_at = max(self.learnt + FIRST_SOLVE, self.learnt * 5 // 4)
             yield True
+
+    def _whole(self, x: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those rows that are finite throughout; of the scores ``[n, layers, experts]``, distances to the threshold."""
+        shape = self.shape
+        scores = padded(scores.reshape(-1, shape.layers, shape.experts), shape.experts)
+        finite = np.isfinite(x).all(axis=1) & np.isfinite(scores).all(axis=(1, 2))
+        if not finite.all():
+            x, scores = x[finite], scores[finite]
+        if len(x):
+            spread = scores.std(axis=2).mean(axis=0) + 1e-9
+            self._spread = spread if not self.learnt else self._spread * np.float32(0.9) + spread * np.float32(0.1)
+        return x, scores - thresholds(scores, shape.top_k)
 
     def _enough(self) -> int:
         """Rows that are worth a fold. The very first fold finds the bases, which takes as many as there is room for."""
@@ -142,11 +175,20 @@ class Learner(Scored):
         """Whether all bases are found."""
         raise NotImplementedError
 
-    def _fold(self, x: np.ndarray, y: np.ndarray) -> Iterator[None]:
+    def _fold(self, x: np.ndarray, scores: np.ndarray) -> Iterator[None]:
+        """``x [n, width]``, ``scores [n, layers, experts]`` as distances to the threshold."""
         raise NotImplementedError
 
     def _solve(self) -> Iterator[None]:
         raise NotImplementedError
+
+    def state(self) -> State:
+        return {f"{self.name}/curve": self._curve.ab.copy(), f"{self.name}/spread": self._spread.copy()}
+
+    def restore(self, state: State) -> None:
+        if f"{self.name}/curve" in state:
+            self._curve.ab[:] = checked(state[f"{self.name}/curve"], self._curve.ab.shape)
+            self._spread = checked(state[f"{self.name}/spread"], self._spread.shape).astype(np.float32)
 
 
 def affordable_rank(width: int, outputs: int, maps: int, rank: int | None, budget: int) -> int:

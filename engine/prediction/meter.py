@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.prediction.collection import largest
-
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
@@ -38,37 +36,44 @@ class Accuracy:
 class AccuracyMeter:
     """For one predictor: remembers the ``top_k`` most likely experts of each guess until the layer has routed."""
 
-    def __init__(self, top_k: int, distances: int) -> None:
+    def __init__(self, layers: int, experts: int, top_k: int, distances: int) -> None:
         self.distances = distances
-        self._top_k = top_k
-        self._named: list[dict[int, set[int]]] = [{} for _ in range(distances)]  # layer -> experts named
-        self._sums = [[0, 0, 0, 0] for _ in range(distances)]  # wanted, proposed, right, silent
+        self._k = min(top_k, experts)
+        self._nobody = experts
+        self._named = np.zeros((layers, distances, self._k), np.int64)  # [layer guessed at, distance - 1]
+        self._guessed = np.zeros((layers, distances), bool)
+        self._chosen = np.zeros(experts + 1, bool)
+        self._sums = np.zeros((4, distances), np.int64)  # wanted, proposed, right, silent
 
     def begin_pass(self) -> None:
-        for named in self._named:
-            named.clear()
+        self._guessed[:] = False
 
-    def predicted(self, layer: int, distance: int, chances: np.ndarray | None) -> None:
-        """Note a guess about ``layer`` (the one guessed at), made ``distance`` layers before. Chance 0 is not named."""
-        if distance > self.distances or chances is None:
-            return
-        best = largest(chances, self._top_k)
-        self._named[distance - 1][layer] = set(best[chances[best] > 0].tolist())
+    def predicted(self, layer: int, chances: np.ndarray) -> None:
+        """Note guesses made after ``layer``: ``chances [n, experts]`` of those that follow. Chance 0 is not named."""
+        count = min(len(chances), self.distances)
+        if self._k < self._nobody:
+            best = chances[:count].argpartition(self._nobody - self._k, axis=1)[:, self._nobody - self._k :]
+        else:
+            best = np.tile(np.arange(self._k), (count, 1))
+        best[np.take_along_axis(chances[:count], best, axis=1) <= 0] = self._nobody
+        places = np.arange(count)
+        self._named[layer + 1 + places, places] = best
+        self._guessed[layer + 1 + places, places] = True
 
     def routed(self, layer: int, ids: Sequence[int]) -> None:
         """Count what came true: ``ids`` of one token."""
-        wanted = len(ids)
-        for guesses, sums in zip(self._named, self._sums, strict=True):
-            named = guesses.get(layer)
-            if named is None:
-                sums[3] += wanted
-                continue
-            sums[0] += wanted
-            sums[1] += len(named)
-            sums[2] += len(named.intersection(ids))
+        wanted, guessed, sums = len(ids), self._guessed[layer], self._sums
+        sums[0] += wanted * guessed
+        sums[3] += wanted * ~guessed
+        if guessed.any():
+            named = self._named[layer]
+            self._chosen[ids] = True
+            sums[1] += guessed * np.add.reduce(named < self._nobody, axis=1)
+            sums[2] += guessed * np.add.reduce(self._chosen[named], axis=1)
+            self._chosen[:] = False
 
     def accuracy(self, distance: int) -> Accuracy:
-        return Accuracy(*self._sums[distance - 1])
+        return Accuracy(*self._sums[:, distance - 1].tolist())
 
     def reset(self) -> None:
-        self._sums = [[0, 0, 0, 0] for _ in range(self.distances)]
+        self._sums[:] = 0

@@ -1,8 +1,8 @@
 """What every predictor answers, and the plain ones.
 
 A predictor is told what happens (a request begins, a layer routes, vectors pass by) and is asked: how likely is each
-expert of a layer that lies ``distance`` layers ahead? Answers are chances of use per token, float32 ``[experts]`` in
-0..1, undecayed; None means "no opinion", and nothing should be fetched on it.
+expert of the layers ahead? Answers are chances of use per token, float32 in 0..1, undecayed; None means "no opinion",
+and nothing should be fetched on it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ class Sample:
 
 class Predictor(Protocol):
     """Order of calls: begin_request; per pass begin_pass, [token], per layer [router, look...], routed, end_pass; at
-    last end_request. predict may come at any time in a pass. All on the engine thread but ``learn``, which may run
+    last end_request. ahead may come at any time in a pass. All on the engine thread but ``learn``, which may run
     anywhere, one call at a time.
+
+    resting: observe and learn, but spend nothing on foreseeing; ``ahead`` may answer None. Changes between passes only.
     """
 
     name: str
+    resting: bool
 
     @property
     def wants(self) -> Wants: ...
@@ -77,12 +80,16 @@ class Predictor(Protocol):
 
     def end_pass(self) -> None: ...
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        """Chances of the experts of layer ``layer + distance``, seen after ``layer`` routed (-1: before the first).
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        """Chances of the layers after ``layer``, the last one that routed (-1: none yet), nearest first: float32
+        ``[n, experts]``, n <= count; fewer where the farther ones are not foreseen.
 
-        distance >= 1. Beyond the last layer the next token's layers follow, where the predictor can see that far.
-        The array is the predictor's own: not to be written to, and valid until its next call.
+        Beyond the last layer the next token's layers follow, where the predictor can see that far. The array is the
+        predictor's own: not to be written to, and valid until its next call.
         """
+
+    def predict(self, layer: int, distance: int) -> np.ndarray | None:
+        """Of ``ahead``, the layer ``distance`` (1 or more) after ``layer``: float32 ``[experts]``."""
 
     def study(self, sample: Sample) -> None:
         """Learn from tokens that nobody had to predict."""
@@ -106,6 +113,7 @@ class Silent:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self.resting = False
 
     def begin_request(self) -> None:
         pass
@@ -131,8 +139,12 @@ class Silent:
     def end_pass(self) -> None:
         pass
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
         return None
+
+    def predict(self, layer: int, distance: int) -> np.ndarray | None:
+        chances = self.ahead(layer, distance)
+        return chances[distance - 1] if chances is not None and len(chances) >= distance else None
 
     def study(self, sample: Sample) -> None:
         pass
@@ -146,10 +158,6 @@ class Silent:
     def restore(self, state: State) -> None:
         pass
 
-    def target(self, layer: int, distance: int) -> int:
-        """The layer meant, in 0..layers-1; past the last one the next token begins."""
-        return (layer + distance) % self.shape.layers
-
 
 class NextIndex(Silent):
     """The sequential baseline: experts in the order of their numbers, as if the next layer's lay next on a tape."""
@@ -159,11 +167,12 @@ class NextIndex(Silent):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         falling = np.arange(shape.experts, 0, -1, dtype=np.float32)
-        self._chances = np.minimum(falling * (shape.top_k / falling.sum()), 1.0)
+        chances = np.minimum(falling * (shape.top_k / falling.sum()), 1.0)
+        self._chances = np.tile(chances, (shape.layers, 1))
         self._chances.flags.writeable = False
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        return self._chances
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        return self._chances[:count]
 
 
 class Popularity(Silent):
@@ -177,30 +186,29 @@ class Popularity(Silent):
             phase: np.zeros((shape.layers, shape.experts), np.float64) for phase in PHASES
         }
         self._phase: Phase = "prefill"
-        self._chances: dict[int, np.ndarray] = {}  # by layer, of the present phase
+        self._chances = np.zeros((shape.layers, shape.experts), np.float32)  # of the present phase
+        self._stale = True  # what was counted since is not in them
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
-        if phase != self._phase:
-            self._chances.clear()
         self._phase = phase
+        self._stale = True
 
     def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
         self.counts[self._phase][layer, ids] += 1 if counts is None else counts
-        self._chances.pop(layer, None)
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        target = self.target(layer, distance)
-        known = self._chances.get(target)
-        if known is not None:
-            return known
-        for phase in (self._phase, *PHASES):
-            counts = self.counts[phase][target]
-            total = counts.sum()
-            if total:
-                chances = np.minimum(counts * (self.shape.top_k / total), 1.0).astype(np.float32)
-                self._chances[target] = chances
-                return chances
-        return None
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        if self._stale:  # once a pass: one token more or less changes little
+            self._stale = False
+            self._chances = self._per_token()
+        return following(self._chances, layer, count) if self._chances.any() else None
+
+    def _per_token(self) -> np.ndarray:
+        counts = self.counts[self._phase].copy()
+        for phase in PHASES:
+            unknown = ~counts.any(axis=1)
+            counts[unknown] = self.counts[phase][unknown]
+        totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+        return np.minimum(counts * (self.shape.top_k / totals), 1.0).astype(np.float32)
 
     def state(self) -> State:
         return {f"{self.name}/{phase}": self.counts[phase].copy() for phase in PHASES}
@@ -210,7 +218,7 @@ class Popularity(Silent):
             saved = state.get(f"{self.name}/{phase}")
             if saved is not None:
                 self.counts[phase][:] = checked(saved, self.counts[phase].shape)
-        self._chances.clear()
+        self._stale = True
 
 
 class PreviousToken(Silent):
@@ -221,11 +229,11 @@ class PreviousToken(Silent):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         self._last = np.zeros((shape.layers, shape.experts), np.float32)
-        self._known = np.zeros(shape.layers, bool)
+        self._known = 0  # layers, from the first, whose last choice is known
         self._tokens = 1
 
     def begin_request(self) -> None:
-        self._known[:] = False
+        self._known = 0
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         self._tokens = max(1, tokens)
@@ -234,11 +242,20 @@ class PreviousToken(Silent):
         row = self._last[layer]
         row.fill(0)
         row[ids] = 1.0 if counts is None else counts / self._tokens
-        self._known[layer] = True
+        if layer == self._known:
+            self._known += 1
 
-    def predict(self, layer: int, distance: int) -> np.ndarray | None:
-        target = self.target(layer, distance)
-        return self._last[target] if self._known[target] else None
+    def ahead(self, layer: int, count: int) -> np.ndarray | None:
+        if self._known == self.shape.layers:
+            return following(self._last, layer, count)
+        return self._last[layer + 1 : min(layer + 1 + count, self._known)] if layer + 1 < self._known else None
+
+
+def following(table: np.ndarray, layer: int, count: int) -> np.ndarray:
+    """Rows ``layer + 1 ..`` of ``table [layers, experts]``, ``count`` of them; after the last comes the first."""
+    if layer + 1 + count <= len(table):
+        return table[layer + 1 : layer + 1 + count]
+    return table.take(range(layer + 1, layer + 1 + count), axis=0, mode="wrap")
 
 
 def checked(saved: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -56,7 +56,10 @@ _PLAIN: dict[str, Callable[[Shape], Predictor]] = {
     "gate-fitted": GateFitted,
     "call-sheet": CallSheet,
 }
-PREDICTORS = (*_PLAIN, "eam", "blend")
+PREDICTORS = (
+    *("none", "next-index", "popularity", "previous-token"),
+    *("eam", "gate", "gate-fitted", "call-sheet", "blend"),
+)
 NEED_HIDDEN = ("gate", "gate-fitted", "call-sheet")
 _BLENDED = ("popularity", "previous-token", "eam", "gate", "gate-fitted", "call-sheet")
 
@@ -107,8 +110,9 @@ class Prompter:
         """state: tables of a saved profile; what does not fit is forgotten. Raises OptionError, see make_predictor."""
         self.shape = shape
         self.horizon = max(1, min(horizon, shape.layers - 1))
+        self._worth = [decay(distance, shape.layers) for distance in range(self.horizon + 1)]
         self.predictor = make_predictor(predictor, shape, capacity, state)
-        self.meter = AccuracyMeter(shape.top_k, self.horizon)
+        self.meter = AccuracyMeter(shape.layers, shape.experts, shape.top_k, self.horizon)
         self._told: tuple[Predictor, ...] = (self.predictor,)
         history = _history_of(self.predictor)
         if history is None:
@@ -117,10 +121,22 @@ class Prompter:
         self.history = history
         self._kept: State = dict(state or {})  # of predictors that are not at work now
         self._in_request = False
+        self._resting = False
 
     @property
     def wants(self) -> Wants:
-        return self.predictor.wants
+        """Vectors to bring in the next pass. Changes as predictors gain and lose weight, and with ``resting``."""
+        return self.predictor.wants & ~Wants.LOOK if self.resting else self.predictor.wants
+
+    @property
+    def resting(self) -> bool:
+        """While True nothing is foreseen and ``ahead`` is empty, which costs nearly nothing; what passes by is still
+        observed and learnt from. To be set between passes."""
+        return self._resting
+
+    @resting.setter
+    def resting(self, resting: bool) -> None:
+        self._resting = self.predictor.resting = resting
 
     def begin_request(self) -> None:
         """A new question; one that was still open is ended first."""
@@ -151,7 +167,7 @@ class Prompter:
 
     def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
         """As ``Predictor.routed``; with ``counts`` None the guesses about this layer are scored."""
-        if counts is None:
+        if counts is None and not self.resting:
             self.meter.routed(layer, ids)
         for one in self._told:
             one.routed(layer, ids, counts)
@@ -162,13 +178,15 @@ class Prompter:
 
     def ahead(self, layer: int) -> list[Guess]:
         """What is expected of the layers after ``layer`` (-1: before the first), nearest first, up to the horizon."""
-        guesses = []
-        for distance in range(1, min(self.horizon, self.shape.layers - 1 - layer) + 1):
-            chances = self.predictor.predict(layer, distance)
-            if chances is not None:
-                self.meter.predicted(layer + distance, distance, chances)
-                guesses.append(Guess(layer + distance, distance, chances, decay(distance, self.shape.layers)))
-        return guesses
+        count = min(self.horizon, self.shape.layers - 1 - layer)
+        chances = None if self.resting or count < 1 else self.predictor.ahead(layer, count)
+        if chances is None:
+            return []
+        self.meter.predicted(layer, chances)
+        return [
+            Guess(layer + distance, distance, chance, self._worth[distance])
+            for distance, chance in enumerate(chances, 1)
+        ]
 
     def accuracy(self) -> list[Accuracy]:
         """By distance, from 1."""

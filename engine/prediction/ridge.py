@@ -9,6 +9,7 @@ Rows are folded into the normal equations and forgotten: with features x (a cons
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -19,6 +20,7 @@ from engine.prediction.shape import State
 _CAUTION = 0.4  # of theory's strength; fits the demo's routing best
 _UNKNOWN = 0.3  # share unexplained, before it is measured
 _WEAKEST = 1e-4  # s never below
+_BLOCK = 128  # rows and columns of one step of a solve: a few milliseconds
 
 
 class Ridge:
@@ -29,15 +31,15 @@ class Ridge:
     points of accuracy on the demo's routing (2,200 rows, 2,112 features), where 0.3 to 1 was best; for the look-ahead
     0.01 to 0.03 was.
 
-    ``weights`` is replaced as a whole, never written to, so that ``predict`` may run meanwhile; None until solved.
+    ``weights`` is replaced as a whole, never written to, so that others may use it meanwhile; None until solved.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.rows = 0
-        self.weights: np.ndarray | None = None  # float32 [inputs + 1, outputs]
+        self.weights: np.ndarray | None = None  # float32 [inputs + 1, outputs], the constant last
         self._unexplained = _UNKNOWN
-        self._gram = np.zeros((inputs + 1, inputs + 1), np.float32)
+        self._gram = np.zeros((inputs + 1, inputs + 1), np.float32)  # the lower triangle counts
         self._cross = np.zeros((inputs + 1, outputs), np.float32)
 
     @staticmethod
@@ -45,25 +47,24 @@ class Ridge:
         return 4 * (inputs + 1) * (inputs + 1 + 2 * outputs)
 
     def fold(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Add rows ``x [n, inputs]``, ``y [n, outputs]``. Rows that are not finite are left out."""
-        whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
-        if not whole.all():
-            x, y = x[whole], y[whole]
+        """Add rows ``x [n, inputs]``, ``y [n, outputs]``, all of them finite."""
         features = np.ones((len(x), self.inputs + 1), np.float32)
         features[:, :-1] = x
         if self.weights is not None and len(x) > 1:  # before they are learnt from
             missed = float(np.square(y - features @ self.weights).sum())
             varied = float(np.square(y - y.mean(axis=0)).sum())
             self._unexplained += 0.3 * (min(missed / (varied + 1e-12), 1.0) - self._unexplained)
-        self._gram += features.T @ features
+        for start in range(0, self.inputs + 1, 4 * _BLOCK):
+            columns = slice(start, start + 4 * _BLOCK)
+            self._gram[start:, columns] += features[:, start:].T @ features[:, columns]
         self._cross += features.T @ y
         self.rows += len(x)
 
-    def solve(self) -> None:
-        """Fit the weights to all rows so far."""
+    def solve(self) -> Iterator[None]:
+        """Fit the weights to all rows so far, in steps of a few milliseconds."""
         if not self.rows:
             return
-        gram = self._gram.astype(np.float64)
+        gram, cross = self._gram.astype(np.float64), self._cross.astype(np.float64)
         diagonal = np.diagonal(gram).copy()
         unexplained = min(max(self._unexplained, 1e-4), 0.8)
         strength = max(_WEAKEST, _CAUTION * self.inputs / self.rows * unexplained / (1 - unexplained))
@@ -71,19 +72,20 @@ class Ridge:
         ridge[-1] = 0.0  # the constant is free
         gram[np.diag_indices_from(gram)] += ridge
         with suppress(np.linalg.LinAlgError):  # the old weights stay; more rows will cure it
-            self.weights = np.linalg.solve(gram, self._cross.astype(np.float64)).astype(np.float32)
+            yield from _solve_in_place(gram, cross)
+            self.weights = cross.astype(np.float32)
 
     def predict(self, x: np.ndarray) -> np.ndarray | None:
         """``[outputs]`` for ``x [inputs]``; None before the first solve."""
         weights = self.weights
         if weights is None:
             return None
-        return x.astype(np.float32, copy=False) @ weights[:-1] + weights[-1]
+        return x @ weights[:-1] + weights[-1]
 
     def state(self, name: str) -> State:
-        """The upper triangle of G, B, and the number of rows."""
+        """The lower triangle of G, B, and the number of rows."""
         return {
-            f"{name}/gram": self._gram[np.triu_indices(self.inputs + 1)],
+            f"{name}/lower": self._gram[np.tril_indices(self.inputs + 1)],
             f"{name}/cross": self._cross.copy(),
             f"{name}/rows": np.array(self.rows),
         }
@@ -93,14 +95,40 @@ class Ridge:
         if f"{name}/rows" not in state:
             return False
         size = self.inputs + 1
-        upper = np.triu_indices(size)
+        lower = np.tril_indices(size)
         gram = np.zeros_like(self._gram)
-        gram[upper] = checked(state[f"{name}/gram"], (len(upper[0]),))
-        gram.T[upper] = gram[upper]
+        gram[lower] = checked(state[f"{name}/lower"], (len(lower[0]),))
         self._cross[:] = checked(state[f"{name}/cross"], self._cross.shape)
         self._gram = gram
         self.rows = int(checked(state[f"{name}/rows"], ()))
         return True
+
+
+def _solve_in_place(gram: np.ndarray, cross: np.ndarray) -> Iterator[None]:
+    """``cross`` becomes gram^-1 cross; of ``gram``, positive definite, the lower triangle counts and is used up.
+
+    Cholesky by blocks, right-looking (Golub & Van Loan, section 4.2.6), so that no step is long: solving the call
+    sheet's 2,112 features in one call took a second. Raises LinAlgError.
+    """
+    size = len(gram)
+    blocks = [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
+    for number, now in enumerate(blocks):
+        below = slice(now.stop, size)
+        inverse = np.linalg.inv(np.linalg.cholesky(gram[now, now]))
+        gram[now, now] = inverse
+        gram[below, now] = gram[below, now] @ inverse.T
+        cross[now] = inverse @ cross[now]
+        yield
+        for later in blocks[number + 1 :]:
+            rest = slice(later.start, size)
+            gram[rest, later] -= gram[rest, now] @ gram[later, now].T
+            cross[later] -= gram[later, now] @ cross[now]
+            yield
+    for number, now in reversed(list(enumerate(blocks))):
+        cross[now] = gram[now, now].T @ cross[now]
+        for earlier in blocks[:number]:
+            cross[earlier] -= gram[now, earlier].T @ cross[now]
+            yield
 
 
 class Basis:
@@ -124,10 +152,10 @@ class Basis:
         return 0 if self.rank == self.width else self.rank + 32
 
     def find(self, rows: np.ndarray) -> None:
-        """``rows [n, width]``; ``rows_needed`` of them or more."""
+        """``rows [n, width]``, all of them finite; ``rows_needed`` of them or more."""
         if self.found:
             return
-        rows = rows[np.isfinite(rows).all(axis=1)].astype(np.float32)
+        rows = rows.astype(np.float32, copy=False)
         trial = np.random.default_rng(0).standard_normal((len(rows), self.rank)).astype(np.float32)
         axes = np.linalg.qr(rows.T @ trial)[0]
         axes = np.linalg.qr(rows.T @ (rows @ axes))[0]

@@ -89,6 +89,7 @@ def test_popularity_is_the_share_of_tokens() -> None:
     borrowed = predictor.predict(0, 1)
     np.testing.assert_array_equal(borrowed, chances)
     predictor.routed(1, [7], np.array([9], np.uint32))
+    predictor.begin_pass("prefill", 9)
     own = predictor.predict(0, 1)
     assert own is not None
     assert own.argmax() == 7
@@ -182,6 +183,7 @@ def test_gate_passes_on_what_the_next_router_said() -> None:
     shape = Shape(4, 8, 2, hidden=3)
     gate = Gate(shape)
     gate.begin_pass("decode", 1)
+    gate.look(0, 1, np.arange(8, dtype=np.float32))
     assert gate.predict(0, 2) is None
     gate.look(0, 2, np.array([0, 5, 1, 2, 9, 3, 0, 0], np.float32))
     chances = gate.predict(0, 2)
@@ -204,6 +206,7 @@ def test_chances_learn_how_far_scores_can_be_trusted() -> None:
             gate.begin_pass("decode", 1)
             gate.look(0, 1, scores)
             gate.routed(1, ids.tolist())
+            gate.end_pass()
     for gate in (firm, lost):
         gate.begin_pass("decode", 1)
         gate.look(0, 1, np.linspace(-2, 2, 16, dtype=np.float32))

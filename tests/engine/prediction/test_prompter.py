@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine import messages
 from engine.errors import OptionError
 from engine.prediction.eam import likely_first
+from engine.prediction.predictors import Wants
 from engine.prediction.prompter import PREDICTORS, Prompter
 from engine.prediction.shape import Shape
 from tests.engine.prediction.traces import LinearModel, play
@@ -113,6 +115,38 @@ def test_a_model_of_one_layer_has_nothing_ahead() -> None:
             prompter.learn(0.01)
         prompter.end_request()
         Prompter(name, shape, prompter.state())
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_a_resting_prompter_foresees_nothing_and_goes_on_learning(name: str, model: LinearModel) -> None:
+    shape = Shape(model.layers, model.experts, model.top_k, model.hidden)
+    rested, worked = Prompter(name, shape), Prompter(name, shape)
+    rested.resting = True
+    for prompter in (rested, worked):
+        play(model, prompter, tokens=200)
+        prompter.meter.reset()
+    assert Wants.LOOK not in rested.wants
+    rested.resting = False
+    for prompter in (rested, worked):
+        play(model, prompter, tokens=40, seed=5, learn=False)
+    first, second = rested.accuracy()[0], worked.accuracy()[0]
+    assert first.silent == second.silent
+    if second.share is not None:
+        assert first.share == pytest.approx(second.share, abs=0.1)
+
+
+def test_resting_leaves_no_guess_and_no_score(model: LinearModel) -> None:
+    prompter = Prompter("blend", Shape(model.layers, model.experts, model.top_k, model.hidden))
+    play(model, prompter, tokens=100)
+    prompter.meter.reset()
+    prompter.resting = True
+    play(model, prompter, tokens=20, learn=False)
+    assert prompter.accuracy()[0].recall is None
+    assert prompter.ahead(0) == []
+
+
+def test_the_contract_and_the_predictors_have_the_same_names() -> None:
+    assert tuple(messages.PREDICTORS) == PREDICTORS
 
 
 def test_names_are_checked_once_for_all() -> None:
