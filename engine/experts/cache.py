@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.experts.observer import Phase
 from engine.experts.policies import Policy
 
 RING = 16  # slots that a streaming prompt passes through, at most
@@ -64,7 +65,7 @@ class ExpertCache:
         self._candidates = self._may_leave[:-1]
         self._priority = policy.priority.reshape(-1)  # by key; the policy writes into it
         self._held = 0  # slots with an expert
-        self._ring: deque[int] = deque()  # keys that streamed in during this pass, oldest first
+        self._ring: deque[int] = deque()  # keys that streamed in with this prompt, oldest first
         self._early = np.zeros(layers * experts, dtype=bool)  # by key: brought, and not used yet
         self._brought = 0  # how many of them
         self.wasted: list[int] = []  # keys that were brought and left unused; whoever counts empties it
@@ -87,9 +88,14 @@ class ExpertCache:
         expected = self._layers * self._experts * (1 - (1 - min(1.0, top_k / self._experts)) ** tokens)
         return tokens > 1 and expected > self.slots
 
-    def begin_pass(self) -> None:
-        """What streamed in during the last pass is a resident like others from here on."""
+    def begin_request(self) -> None:
+        """What streamed in before is a resident like others from here on."""
         self._ring.clear()
+
+    def begin_pass(self, phase: Phase) -> None:
+        """A prompt's passes share one ring: each with a ring of its own, a long prompt would empty the cache."""
+        if phase == "decode":
+            self._ring.clear()
 
     def waves(
         self, layer: int, wanted: np.ndarray, counts: np.ndarray | None = None, streaming: bool = False
@@ -111,15 +117,23 @@ class ExpertCache:
         if streaming and absent > self.slots - self._held:
             yield from self._stream(layer, keys[:-absent], keys[-absent:])
             return
-        for start in range(0, len(keys), self.slots):
-            yield self._lease(layer, keys[start : start + self.slots])
+        most = self.slots
+        if self._brought and len(keys) > most - self._brought:
+            held_back = self._held - int(np.count_nonzero(self._candidates))  # brought, and not this dispatch's own
+            most = max(1, most - held_back + int(np.count_nonzero(~self._may_leave[keys[: len(keys) - absent]])))
+        for start in range(0, len(keys), most):
+            yield self._lease(layer, keys[start : start + most])
 
     def must_wait(self, open_leases: int, streaming: bool) -> bool:
         """Whether one of a dispatch's open leases has to be released before its next one is taken."""
         if open_leases < 1 or not streaming:
             return open_leases > 0
-        spare = self.slots - self._held + int(np.count_nonzero(self._candidates))
-        return open_leases > 1 or spare < self._wave
+        return open_leases > 1 or self._spare < self._wave
+
+    @property
+    def _spare(self) -> int:
+        """Slots that could be had now."""
+        return self.slots - self._held + int(np.count_nonzero(self._candidates))
 
     @property
     def _wave(self) -> int:
@@ -128,8 +142,10 @@ class ExpertCache:
     def _stream(self, layer: int, hits: np.ndarray, absent: np.ndarray) -> Iterator[Lease]:
         if len(hits):
             yield self._lease(layer, hits)
-        for start in range(0, len(absent), self._wave):
-            keys = absent[start : start + self._wave]
+        start = 0
+        while start < len(absent):
+            keys = absent[start : start + max(1, min(self._wave, self._spare))]
+            start += len(keys)
             self._may_leave[keys] = False
             slots = self._take(keys, streaming=True)
             self._pins[slots] += 1
@@ -185,7 +201,7 @@ class ExpertCache:
     def room_for(self, count: int, protected: np.ndarray) -> np.ndarray:
         """Keys of at most ``count`` experts that could leave for others to be brought, next to leave first; -1 stands
         for a slot that is empty. protected: bool by key ``[layers * experts]``, who may not leave."""
-        empty = min(count, self.slots - self._held)
+        empty = len(self._free_slots(count)) if self._held < self.slots else 0
         candidates = (self._candidates & ~protected).nonzero()[0] if empty < count else self._NOBODY
         count = min(count - empty, len(candidates))
         if count:
@@ -197,9 +213,13 @@ class ExpertCache:
     def bring(self, key: int, leaving: int) -> int:
         """Give ``key``, which is in no slot, the slot of ``leaving`` (-1: an empty one), before it is wanted; the slot.
 
-        It stays until it was used or ``let_go``.
+        It stays until it was used or ``let_go``. ValueError when it is there already, or ``leaving`` may not leave.
         """
+        if self._slot_of[key] >= 0 or (leaving >= 0 and not self._may_leave[leaving]):
+            raise ValueError(f"expert {key} cannot take the slot of {leaving}")
         slots = self._free_slots(1) if leaving < 0 else self._leave(np.array([leaving]))
+        if not len(slots):
+            raise ValueError("no slot is empty")
         slot = int(slots[0])
         self._slot_of[key] = slot
         self._key_in[slot] = key

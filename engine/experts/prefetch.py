@@ -86,22 +86,24 @@ class Prefetcher:
         self._nbytes = np.zeros(self.layers * experts, np.int64)  # read for the latest early fetch of each key
         self.notes: list[Note] = []
 
-    def begin_pass(self) -> None:
+    def begin_request(self) -> None:
+        """Whoever is still out is let go; what a pass that broke off noted is of no use any more."""
         self.notes = []
+        self.settle()
+
+    def begin_pass(self) -> None:
         self.predicted[:] = False
         self._expected[:] = False
         for link in self._links.values():
             link.spent = 0.0
 
-    def settle(self, noted: bool = False) -> None:
-        """Take back what has not begun, wait for what has, and let everybody go."""
+    def settle(self) -> None:
+        """Between passes: take back what has not begun, wait for what has, and let everybody go."""
         for layer in range(self.layers):
             for key, (room, fetch) in self._out[layer].items():
                 room.transfer.cancel(fetch)
                 fetch.wait()
-                deed = self._close(key, room, fetch)
-                if noted:
-                    self._note(-1, key, deed)
+                self._note(-1, key, self._close(key, room, fetch))
             self._out[layer].clear()
         self._behind = self._outstanding = 0
 
@@ -174,20 +176,30 @@ class Prefetcher:
                 self._link(room).spent += room.arena.layout.nbytes
                 self.notes.append(Note(layer, Deed.BRING, key, leaving))
 
-    def end_pass(self, seconds: float) -> None:
-        """The pass took ``seconds``: let everybody go, and see what the link had time for."""
+    def end_pass(self, seconds: float) -> list[Note]:
+        """The pass is over: let everybody go. What was noted since the last one.
+
+        seconds: what a decode token took, to learn what the link has time for; 0 for any other pass.
+        """
         self.before(self.layers)
-        self._layer_seconds += SMOOTH * (seconds / self.layers - self._layer_seconds)
+        notes, self.notes = self.notes, []
+        if seconds:
+            self._layer_seconds += (SMOOTH if self._layer_seconds else 1.0) * (
+                seconds / self.layers - self._layer_seconds
+            )
         for room in {id(room): room for rooms in self._rooms for room in rooms}.values():
             link, use = self._link(room), room.transfer.use()
             demand = use.demand_seconds - link.seen.demand_seconds
             busy = use.busy_seconds - link.seen.busy_seconds
             count = use.demand_bytes + use.early_bytes - link.seen.demand_bytes - link.seen.early_bytes
+            link.seen = use
+            if not seconds:
+                continue
             if busy > 0 and count:
                 link.rate += (SMOOTH if link.rate else 1.0) * (count / busy - link.rate)
             idle = link.rate * max(0.0, seconds - demand)
             link.allowance += (SMOOTH if link.allowance else 1.0) * (idle - link.allowance)
-            link.seen = use
+        return notes
 
     # ----------------------------------------------------------------------------------------------- inside
 

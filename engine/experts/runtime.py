@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, MemoryPlanError
 from engine.experts.arena import Arena
 from engine.experts.cache import ExpertCache, stage_of
 from engine.experts.device import Device
@@ -58,6 +58,7 @@ class ExpertRuntime:
         self._ahead = Prefetcher(self._rooms_of, self._owners, experts, top_k)
         self._foresight: Foresight | None = None
         self._streaming = [False] * len(self._rooms)
+        self._learning = False  # from this pass, what the link has time for
         self._full = [room.arena.slots for room in self._rooms]
         self._share_at: Callable[[int], float] = lambda context: 1.0
         self._stop_wanted: Callable[[], bool] = lambda: False
@@ -81,16 +82,19 @@ class ExpertRuntime:
 
     def begin_answer(self, new_chat: bool) -> None:
         """An answer begins: nothing is under way any more, so that a log can say what is where."""
-        self._ahead.settle()
+        self._ahead.begin_request()
+        for room in self._rooms:
+            room.cache.begin_request()
         self.observer.begin_answer(new_chat)
 
     def begin_pass(self, phase: Phase, tokens: int, context: int = 0) -> None:
         """A forward pass over ``tokens`` tokens begins, after which the KV cache will hold ``context``."""
+        self._learning = phase == "decode" and tokens == 1
         self.observer.begin_pass(phase, tokens)
         self._ahead.begin_pass()
         self._make_way(self._share_at(context))
         for number, room in enumerate(self._rooms):
-            room.cache.begin_pass()
+            room.cache.begin_pass(phase)
             self._streaming[number] = phase == "prefill" and room.cache.streams(self.observer.top_k, tokens)
         if phase == "prefill":
             self._ahead.before(0)
@@ -99,14 +103,14 @@ class ExpertRuntime:
 
     def end_pass(self, seconds: float) -> PassRecord:
         """It took so long, or was stopped (0 seconds)."""
-        self._ahead.end_pass(seconds)
+        notes = self._ahead.end_pass(seconds if self._learning else 0.0)
         foresight = self._foresight.end_pass(seconds) if self._foresight is not None else 0.0
         wasted: list[int] = []
         for room in self._rooms:
             wasted += room.cache.wasted
             room.cache.wasted = []
         early = sum(transfer.use().early_bytes for transfer in self._transfers)
-        self.observer.ahead(self._ahead.notes, wasted, self._ahead.read_for(wasted), early, foresight)
+        self.observer.ahead(notes, wasted, self._ahead.read_for(wasted), early, foresight)
         return self.observer.end_pass(seconds)
 
     def serve(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> Generator[Served]:
@@ -146,10 +150,13 @@ class ExpertRuntime:
             target = full if wanted == full else arena.fitting(wanted)
             if target == arena.slots:
                 continue
-            self._ahead.settle(noted=True)
+            self._ahead.settle()
             room.device.synchronize()
             if target > arena.slots:
-                arena.resize(target)
+                try:
+                    arena.resize(target)
+                except MemoryPlanError:  # somebody else has the memory now: we go on with what there is
+                    self._full[number] = target = arena.slots
             for start, end in room.cache.resize(target):
                 arena.blob(end).copy_(arena.blob(start))
             room.device.synchronize()
@@ -202,6 +209,7 @@ class ExpertRuntime:
 
     def close(self) -> None:
         """End the I/O threads and give the arenas back."""
+        self._ahead.settle()
         for transfer in self._transfers:
             transfer.close()
         self._transfers.clear()

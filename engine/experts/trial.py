@@ -71,8 +71,10 @@ class Trial:
         with_it, without = self._cost[True], self._cost[False]
         assert with_it is not None and without is not None
         change = abs(1 - with_it / without) if without else 0.0
-        if self._verdict_on:
+        if self._verdict_on and with_it < without:
             return f"Fetching ahead is on: it saves {change:.0%} of the time per token."
+        if self._verdict_on:
+            return "Fetching ahead is on: it costs next to nothing."
         if with_it > without:
             return f"Fetching ahead is off: it would cost {change:.0%} more time per token."
         return "Fetching ahead is off: it would save next to nothing."

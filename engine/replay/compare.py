@@ -104,11 +104,13 @@ def _run(trace: Trace, policy: Policy, budgets: Sequence[Budget]) -> list[Outcom
     for one in trace.happenings:
         if isinstance(one, Request):
             policy.begin_request()
+            for cache in caches:
+                cache.begin_request()
         elif isinstance(one, Step):
             policy.begin_pass(one.phase, one.tokens)
             streaming = [one.phase == "prefill" and cache.streams(trace.model.top_k, one.tokens) for cache in caches]
             for cache in caches:
-                cache.begin_pass()
+                cache.begin_pass(one.phase)
             missed = misses[one.phase]
             for layer, experts, counts in one.wanted:
                 policy.used(layer, experts, counts)

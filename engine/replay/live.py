@@ -122,6 +122,7 @@ class _Run:
             self._home(key).let_go(key)
         self._early.clear()
         for cache in self._caches:
+            cache.begin_request()
             cache.policy.begin_request()
 
     def meets(self, step: Step) -> bool:
@@ -135,15 +136,17 @@ class _Run:
         """bool ``[layers, experts]``: who had to be fetched. ValueError when the log's deeds cannot be done here."""
         for cache in self._caches:
             cache.policy.begin_pass(step.phase, step.tokens)
-            cache.begin_pass()
+            cache.begin_pass(step.phase)
         deeds = [Note(layer, Deed(deed), key, leaving) for layer, deed, key, leaving in step.ahead.tolist()]
         self._do([note for note in deeds if note.layer < 0])
         streaming = [step.phase == "prefill" and cache.streams(self._top_k, step.tokens) for cache in self._caches]
         missed = np.zeros(self._shape, dtype=bool)
-        for layer, experts, counts in step.wanted:
+        wanted = {layer: (experts, counts) for layer, experts, counts in step.wanted}
+        for layer in sorted(wanted.keys() | {note.layer for note in deeds if 0 <= note.layer < self._shape[0]}):
             here = [note for note in deeds if note.layer == layer]
             self._do([note for note in here if note.deed is not Deed.BRING])
-            self._lease(layer, experts, counts, streaming, missed[layer])
+            if layer in wanted:
+                self._lease(layer, *wanted[layer], streaming, missed[layer])
             self._do([note for note in here if note.deed is Deed.BRING])
         self._do([note for note in deeds if note.layer >= self._shape[0]])
         return missed
@@ -167,6 +170,8 @@ class _Run:
     def _do(self, deeds: list[Note]) -> None:
         for note in deeds:
             if note.deed is Deed.RESIZE:
+                if note.leaving > self._shape[0] * self._shape[1]:
+                    raise ValueError("the log gives an arena more slots than there are experts")
                 self._caches[note.key].resize(note.leaving)
                 continue
             cache = self._home(note.key)

@@ -134,7 +134,7 @@ def test_log_alone_replays_every_hit_and_miss(
     assert len(passes) > 3
     for done in passes:
         missed = np.zeros_like(done.missed)
-        cache.begin_pass()
+        cache.begin_pass(done.phase)
         streaming = done.phase == "prefill" and cache.streams(model["top_k"], done.tokens)
         for layer in range(layers):
             leases = []
