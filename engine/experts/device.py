@@ -12,7 +12,8 @@ ROCm answers to the same names.
 
 from __future__ import annotations
 
-import queue
+import threading
+from collections import deque
 from typing import Protocol
 
 import numpy as np
@@ -114,7 +115,9 @@ class CudaDevice:
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
         self._copy_stream = torch.cuda.Stream(device)
-        self._landings: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._free: list[torch.Tensor] = []
+        self._flying: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()  # copies given to the card, oldest first
         self._made = 0
         self._last_reader: dict[int, torch.cuda.Event] = {}  # by blob address
 
@@ -129,14 +132,25 @@ class CudaDevice:
             ) from error
 
     def landing(self, blob: torch.Tensor) -> torch.Tensor:
-        if self._made < self.LANDINGS:
-            self._made += 1
-            return _host_buffer(blob.nbytes)
-        buffer = self._landings.get()
-        return buffer if buffer.nbytes >= blob.nbytes else _host_buffer(blob.nbytes)
+        buffer = self._buffer()
+        return buffer if buffer is not None and buffer.nbytes >= blob.nbytes else _host_buffer(blob.nbytes)
 
     def abandon(self, host: torch.Tensor) -> None:
-        self._landings.put(host)
+        with self._lock:
+            self._free.append(host)
+
+    def _buffer(self) -> torch.Tensor | None:
+        """One whose copy is over: nobody has to ask for the expert first, who may be one that was fetched ahead and is
+        never wanted. None: make another."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            if self._made < self.LANDINGS or not self._flying:
+                self._made += 1
+                return None
+            copied, buffer = self._flying.popleft()
+        copied.synchronize()
+        return buffer
 
     def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Arrival:
         with torch.cuda.stream(self._copy_stream):
@@ -146,7 +160,9 @@ class CudaDevice:
             blob.copy_(host[: blob.nbytes], non_blocking=True)
             copied = torch.cuda.Event()
             copied.record(self._copy_stream)
-        return _CudaArrival(copied, host, self._landings)
+        with self._lock:
+            self._flying.append((copied, host))
+        return _CudaArrival(copied, self.torch_device)
 
     def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
         event = torch.cuda.Event()
@@ -159,18 +175,12 @@ class CudaDevice:
 
 
 class _CudaArrival:
-    def __init__(self, copied: torch.cuda.Event, host: torch.Tensor, home: queue.SimpleQueue[torch.Tensor]) -> None:
+    def __init__(self, copied: torch.cuda.Event, device: torch.device) -> None:
         self._copied = copied
-        self._host: torch.Tensor | None = host
-        self._home = home
+        self._device = device
 
     def wait(self) -> None:
-        torch.cuda.current_stream().wait_event(self._copied)
-        # the buffer may be written again only when the copy out of it is over
-        self._copied.synchronize()
-        host, self._host = self._host, None
-        if host is not None:  # it goes home once, however often somebody waits
-            self._home.put(host)
+        torch.cuda.current_stream(self._device).wait_event(self._copied)
 
 
 def _host_buffer(nbytes: int) -> torch.Tensor:

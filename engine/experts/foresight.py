@@ -53,6 +53,8 @@ class Foresight:
         self._decoding = phase == "decode" and tokens == 1
         self._asking = self._decoding and self.trial.on
         self.prompter.resting = not self._asking
+        if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
+            self._taps.wants = self.prompter.wants if self._asking else self.prompter.wants & ~Wants.LOOK
         self.prompter.begin_pass(phase, tokens)
         if self._asking and Wants.TOKEN not in self.prompter.wants:
             self._order(-1, self.prompter.ahead(-1))
