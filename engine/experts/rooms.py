@@ -131,11 +131,13 @@ class Dispatch:
         return late
 
     def _landed(self, wave: _Wave) -> list[Fetch]:
-        """Wait for the first, and take with it whoever has come by then. Raises ModelError when a read failed."""
+        """Whoever has come; while nobody has, wait for the first. Raises ModelError when a read failed."""
         began = time.perf_counter()
         arriving = wave.arriving
-        arriving[0].wait()
         ready = [fetch for fetch in arriving if fetch.over]
+        if not ready:
+            arriving[0].wait()
+            ready = [fetch for fetch in arriving if fetch.over]
         nbytes = 0
         for fetch in ready:
             fetched = fetch.result()
