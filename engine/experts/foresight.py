@@ -54,7 +54,7 @@ class Foresight:
         self._asking = self._decoding and self.trial.on
         self.prompter.resting = not self._asking
         if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
-            self._taps.wants = self.prompter.wants if self._asking else self.prompter.wants & ~Wants.LOOK
+            self._taps.wants = self.prompter.wants
         self.prompter.begin_pass(phase, tokens)
         if self._asking and Wants.TOKEN not in self.prompter.wants:
             self._order(-1, self.prompter.ahead(-1))
