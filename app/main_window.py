@@ -11,8 +11,10 @@ from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeyEvent, QKeySeq
 from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from app import messages
-from app.chat.composer import Composer, sampling
+from app.answer_style import AnswerStyle, in_words
+from app.chat.composer import Composer
 from app.chat.controller import ChatController
+from app.chat.counting import PromptCounter
 from app.chat.empty import EmptyState
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.dialogs.model_picker import ModelPicker
@@ -21,6 +23,7 @@ from app.export import export_conversation
 from app.model_state import DEMO, ModelState
 from app.panels_column import PanelsColumn
 from app.settings import Settings
+from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.theme import Theme, space
 from app.top_bar import TopBar
@@ -51,13 +54,17 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(theme, conversations)
         self.transcript = Transcript(theme)
         self.empty = EmptyState(theme, self.state)
-        self.composer = Composer(theme, settings)
+        self.style_of_answers = AnswerStyle(settings, self)
+        self.composer = Composer(theme)
         self.panels = PanelsColumn(theme)
         self.chat = ChatController(client, self.transcript, conversations, program, self)
+        self.counter = PromptCounter(client, self.state, self.chat, self.composer, self.style_of_answers, self)
         self._lay_out()
         self._make_menus()
         self._connect()
         self._restore()
+        self._style_changed()
+        self.sheet.show_model(None)
         self._refresh()
         self.composer.setFocus()
 
@@ -78,6 +85,7 @@ class MainWindow(QMainWindow):
         self._composer_row.addWidget(self.composer)
         column.addLayout(self._composer_row)
         self._middle = middle
+        self.sheet = SideSheet(self.theme, self.style_of_answers, middle)
         self.columns = QSplitter(Qt.Orientation.Horizontal)
         self.columns.setHandleWidth(1)
         self.columns.setChildrenCollapsible(False)
@@ -95,7 +103,8 @@ class MainWindow(QMainWindow):
         rows.addWidget(self.columns, 1)
         self.setCentralWidget(whole)
         self.setTabOrder(self.composer.input, self.composer.options)
-        self.setTabOrder(self.composer.options, self.composer.action)
+        self.setTabOrder(self.composer.options, self.composer.files)
+        self.setTabOrder(self.composer.files, self.composer.action)
 
     def _restore(self) -> None:
         """Size, place and columns as they were left."""
@@ -131,6 +140,7 @@ class MainWindow(QMainWindow):
         """The composer is as wide as the text above it."""
         side = max(space(6), (self._middle.width() - COLUMN_WIDTH) // 2)
         self._composer_row.setContentsMargins(side, space(2), side, space(5))
+        self.sheet.place()
 
     # ---------------------------------------------------------------------------------------------- menus
 
@@ -183,6 +193,9 @@ class MainWindow(QMainWindow):
         self.sidebar.opened.connect(self.open_conversation)
         self.composer.sent.connect(self.send)
         self.composer.stopped.connect(self.stop)
+        self.composer.options_wanted.connect(self.sheet.toggle)
+        self.sheet.closed.connect(self.composer.setFocus)
+        self.style_of_answers.changed.connect(self._style_changed)
         self.composer.input.paged.connect(self.transcript.page)
         self.empty.prompt_chosen.connect(self.send)
         self.empty.choose_model.connect(self.open_picker)
@@ -241,11 +254,20 @@ class MainWindow(QMainWindow):
     @Slot(object)
     def _model_loaded(self, model: ModelLoaded) -> None:
         self.panels.set_model(model)
+        self.style_of_answers.set_model(model)
+        self.sheet.show_model(model)
         self._show_context(self._context_used)
         if not self.transcript.empty:
             for note in model.notes:
                 self.transcript.add_card("note", self.tr("About %1").replace("%1", model.name), note)
         self._refresh()
+
+    @Slot()
+    def _style_changed(self) -> None:
+        style = self.style_of_answers
+        self.chat.system = style.style.system
+        name, details = in_words(style)
+        self.composer.name_style(name, details)
 
     @Slot(int)
     def _show_context(self, used: int) -> None:
@@ -276,7 +298,7 @@ class MainWindow(QMainWindow):
     @Slot(str)
     def send(self, text: str) -> None:
         model = self.state.model
-        if model is not None and self.chat.send(text, sampling(self.settings, model.sampling)):
+        if model is not None and self.chat.send(text, self.style_of_answers.style.sampling):
             self.composer.clear()
         self._refresh()
         self.composer.setFocus()

@@ -71,6 +71,10 @@ def between(low: float, high: float) -> Callable[[float], bool]:
     return lambda value: low <= value <= high
 
 
+def of_dicts(value: dict[str, dict[str, Any]]) -> bool:
+    return all(isinstance(name, str) and isinstance(inner, dict) for name, inner in value.items())
+
+
 class Settings:
     """All options, loaded from ``path`` (``None``: kept in memory only)."""
 
@@ -86,6 +90,8 @@ class Settings:
     # the answer
     preset = Option("advised", one_of("advised", "precise", "balanced", "creative"))
     max_tokens = Option(1024, between(1, 1_000_000))
+    presets: Option[dict[str, dict[str, Any]]] = Option({}, of_dicts)  # the user's: name -> values, see answer_style
+    model_styles: Option[dict[str, dict[str, Any]]] = Option({}, of_dicts)  # model's source -> what was changed for it
 
     # the model
     last_source = Option("")  # what LoadModel took; empty: none yet

@@ -69,6 +69,12 @@ QPushButton[kind="float"] {
 }
 QPushButton[kind="float"]:hover { background: $surface; }
 QPushButton[kind="float"]:focus { border: 1px solid $accent; }
+QPushButton[kind="chip"] {
+    background: $surface; border: 1px solid $border; border-radius: 6px; padding: 2px 8px; font-size: 12px;
+    color: $text_muted; min-height: 16px;
+}
+QPushButton[kind="chip"]:hover { color: $text; border: 1px solid $text_faint; }
+QPushButton[kind="chip"]:focus { border: 1px solid $accent; }
 QPushButton[kind="wide"] { text-align: left; padding: 9px 12px; background: $surface_raised; }
 QPushButton[kind="wide"]:hover { background: $surface; }
 
@@ -82,6 +88,7 @@ QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox {
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus { border: 1px solid $accent; }
+QSpinBox:disabled, QDoubleSpinBox:disabled { color: $text_faint; }
 QComboBox::drop-down { border: none; width: 20px; }
 QComboBox QAbstractItemView {
     background: $surface_raised; border: 1px solid $border; selection-background-color: $accent_soft;
@@ -138,6 +145,10 @@ QFrame[card="error"] { background: $surface; border: 1px solid $danger; border-r
 QFrame[line="true"] { background: $border; border: none; max-height: 1px; min-height: 1px; }
 
 QWidget#sidebar { background: $sidebar; border-right: 1px solid $border; }
+QFrame#sideSheet { background: $surface_raised; border-left: 1px solid $border; }
+QWidget#sideSheetInside { background: $surface_raised; }
+QPlainTextEdit#systemPrompt { background: $surface; border: 1px solid $border; border-radius: 8px; padding: 6px 8px; }
+QPlainTextEdit#systemPrompt:focus { border: 1px solid $accent; }
 QWidget#panels { background: $sidebar; border-left: 1px solid $border; }
 QWidget#topBar { background: $sidebar; border-bottom: 1px solid $border; }
 QSplitter::handle { background: transparent; }

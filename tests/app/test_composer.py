@@ -9,7 +9,6 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.chat.composer import Composer
-from app.settings import Settings
 from app.theme import Theme
 
 
@@ -25,7 +24,7 @@ class _Paints(QObject):
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_new_words_in_the_empty_box_are_painted_at_once(qtbot: QtBot, busy: bool) -> None:
-    composer = Composer(Theme(), Settings(None))
+    composer = Composer(Theme())
     qtbot.addWidget(composer)
     composer.resize(600, 120)
     composer.set_state(True, busy, "Before")

@@ -122,17 +122,6 @@ def test_escape_stops_and_keeps_the_text(bench: Bench, qtbot) -> None:
     assert "stopped" in answers(window)[0].footer.label.text()
 
 
-def test_sampling_and_length_are_what_was_chosen(bench: Bench, qtbot) -> None:
-    window = bench.start()
-    actions = {action.text(): action for action in window.composer.options.menu().actions()}
-    next(action for text, action in actions.items() if text.startswith("Precise")).trigger()
-    lengths = actions["Longest answer"].menu()
-    next(action for action in lengths.actions() if action.text().startswith("256")).trigger()
-    ask(window, "One")
-    assert (bench.engine.asked.sampling.temperature, bench.engine.asked.sampling.max_tokens) == (0.0, 256)
-    assert (bench.settings.preset, bench.settings.max_tokens) == ("precise", 256)
-
-
 # ----------------------------------------------------------------------------------------------- trouble
 
 
@@ -296,6 +285,8 @@ def test_tab_goes_from_the_message_to_its_buttons(bench: Bench, qtbot) -> None:
     QTest.keyClick(window.composer.input, Qt.Key.Key_Tab)
     assert QApplication.focusWidget() is window.composer.options
     QTest.keyClick(window.composer.options, Qt.Key.Key_Tab)
+    assert QApplication.focusWidget() is window.composer.files
+    QTest.keyClick(window.composer.files, Qt.Key.Key_Tab)
     assert QApplication.focusWidget() is window.composer.action
 
 

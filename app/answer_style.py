@@ -1,0 +1,241 @@
+"""How answers are to be: system prompt and sampling, from presets, remembered for each model.
+
+What a model has of its own is only what was changed: everything else follows the preset, and the preset "advised"
+follows what the model's makers say. So a better default reaches every model that was never touched.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from app.settings import Settings
+from engine.messages import ModelLoaded, Sampling
+
+ADVISED = "advised"
+BUILT_IN = (ADVISED, "precise", "balanced", "creative")
+MAX_SYSTEM = 100_000  # characters
+MAX_NAME = 60
+MAX_PRESETS = 200
+
+# field -> lowest and highest value that means something
+LIMITS: dict[str, tuple[float, float]] = {
+    "temperature": (0.0, 2.0),
+    "top_p": (0.01, 1.0),
+    "top_k": (0, 1000),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (1.0, 2.0),
+    "max_tokens": (1, 1_000_000),
+    "seed": (0, 2**31 - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What the next answer is made with."""
+
+    system: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+class AnswerStyle(QObject):
+    """The style of the model that is loaded. ``changed`` after every change, whoever made it."""
+
+    changed = Signal()
+
+    def __init__(self, settings: Settings, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._settings = settings
+        self._model = ""
+        self._advised = Sampling()
+
+    def set_model(self, model: ModelLoaded | None) -> None:
+        """Turn to what is remembered for this model; with None, to what holds for new ones."""
+        self._model = model.source if model else ""
+        self._advised = model.sampling if model else Sampling()
+        self.changed.emit()
+
+    # -------------------------------------------------------------------------------------------- reading
+
+    @property
+    def preset(self) -> str:
+        """Name of the preset that everything unchanged comes from."""
+        name = self._own.get("preset", self._settings.preset)
+        return name if isinstance(name, str) and name in self.presets else self._settings.preset
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """All names: the built-in ones, then the user's."""
+        return (*BUILT_IN, *(name for name in self._settings.presets if name not in BUILT_IN))
+
+    @property
+    def base(self) -> Style:
+        """The preset's own values."""
+        return self._style_of(self.preset)
+
+    @property
+    def style(self) -> Style:
+        """The values in use."""
+        return _with(self.base, self._own)
+
+    def is_changed(self, field: str) -> bool:
+        """Whether a field ("system", "temperature", …) differs from its preset."""
+        return _value(self.style, field) != _value(self.base, field)
+
+    @property
+    def changed_fields(self) -> tuple[str, ...]:
+        return tuple(field for field in ("system", *LIMITS) if self.is_changed(field))
+
+    def _style_of(self, preset: str) -> Style:
+        most = self._settings.max_tokens
+        if preset not in BUILT_IN:
+            return _with(Style("", replace(self._advised, max_tokens=most, seed=None)), self._settings.presets[preset])
+        own = {
+            ADVISED: self._advised,
+            "precise": Sampling(temperature=0.0),
+            "balanced": Sampling(temperature=0.7, top_p=0.95),
+            "creative": Sampling(temperature=1.0, top_p=0.98),
+        }[preset]
+        return Style("", replace(own, max_tokens=most))
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        own = self._settings.model_styles.get(self._model)
+        return own if isinstance(own, dict) else {}
+
+    # ------------------------------------------------------------------------------------------- changing
+
+    def set(self, field: str, value: Any) -> None:
+        """Change "system" or a field of the sampling, for this model."""
+        own = {name: kept for name, kept in self._own.items() if name != field}
+        if value != _value(self.base, field):
+            own[field] = value
+        self._keep(own)
+
+    def choose(self, preset: str) -> None:
+        """Follow another preset; what was changed is forgotten."""
+        if preset in self.presets:
+            self._keep({"preset": preset})
+
+    def reset(self) -> None:
+        """Forget everything that this model has of its own: back to what its makers advise."""
+        self._keep({"preset": ADVISED})
+
+    def _keep(self, own: dict[str, Any]) -> None:
+        if own != self._own:
+            self._settings.model_styles = {**self._settings.model_styles, self._model: own}
+            self.changed.emit()
+
+    # -------------------------------------------------------------------------------------------- presets
+
+    def problem_with(self, name: str, instead_of: str = "") -> str:
+        """Why a preset cannot have this name, in a sentence; "" when it can."""
+        name = name.strip()
+        if not name:
+            return self.tr("Give the preset a name.")
+        if len(name) > MAX_NAME:
+            return self.tr("The name is too long: %1 characters at most.").replace("%1", str(MAX_NAME))
+        taken = {other.casefold() for other in self.presets if other != instead_of}
+        if name.casefold() in taken:
+            return self.tr("There is a preset with this name already.")
+        if not instead_of and len(self._settings.presets) >= MAX_PRESETS:
+            return self.tr("There are %1 presets already; delete one first.").replace("%1", str(MAX_PRESETS))
+        return ""
+
+    def save_as(self, name: str) -> None:
+        """Make a preset of the values in use, and follow it. The name must be free of problems."""
+        name = name.strip()
+        style = self.style
+        values = {field: _value(style, field) for field in ("system", *LIMITS)}
+        self._settings.presets = {**self._settings.presets, name: values}
+        self._keep({"preset": name})
+
+    def update(self) -> None:
+        """Write the values in use into the user's preset that is followed."""
+        if self.preset in self._settings.presets:
+            self.save_as(self.preset)
+            self.changed.emit()
+
+    def rename(self, old: str, new: str) -> None:
+        """Give one of the user's presets another name, in its place, for every model that follows it."""
+        new = new.strip()
+        presets = self._settings.presets
+        if old in presets:
+            self._settings.presets = {new if name == old else name: values for name, values in presets.items()}
+            self._follow(old, new)
+            self.changed.emit()
+
+    def delete(self, name: str) -> dict[str, Any]:
+        """Remove one of the user's presets, and return what ``restore`` needs. Its values stay in use where they are.
+
+        A model that followed it keeps them as its own changes.
+        """
+        values = self._settings.presets[name]
+        models = {model: own for model, own in self._settings.model_styles.items() if own.get("preset") == name}
+        self._settings.presets = {other: kept for other, kept in self._settings.presets.items() if other != name}
+        freed = {model: {**values, **own, "preset": ADVISED} for model, own in models.items()}
+        self._settings.model_styles = {**self._settings.model_styles, **freed}
+        self.changed.emit()
+        return {"name": name, "values": values, "models": models}
+
+    def restore(self, deleted: dict[str, Any]) -> None:
+        """Take a ``delete`` back."""
+        self._settings.presets = {**self._settings.presets, deleted["name"]: deleted["values"]}
+        self._settings.model_styles = {**self._settings.model_styles, **deleted["models"]}
+        self.changed.emit()
+
+    def _follow(self, old: str, new: str) -> None:
+        self._settings.model_styles = {
+            model: {**own, "preset": new} if own.get("preset") == old else own
+            for model, own in self._settings.model_styles.items()
+        }
+
+
+def in_words(style: AnswerStyle) -> tuple[str, str]:
+    """The style in a word or two ("balanced, changed"), and in full."""
+    names = {
+        ADVISED: style.tr("as advised"),
+        "precise": style.tr("precise"),
+        "balanced": style.tr("balanced"),
+        "creative": style.tr("creative"),
+    }
+    name = names.get(style.preset, style.preset)
+    name = name if len(name) <= 20 else f"{name[:19]}…"
+    sampling = style.style.sampling
+    facts = [style.tr("temperature %1").replace("%1", f"{sampling.temperature:g}")]
+    if sampling.temperature > 0:
+        facts.append(style.tr("top-p %1").replace("%1", f"{sampling.top_p:g}"))
+        facts += [style.tr("top-k %1").replace("%1", str(sampling.top_k))] if sampling.top_k else []
+        facts += [style.tr("min-p %1").replace("%1", f"{sampling.min_p:g}")] if sampling.min_p else []
+    facts.append(style.tr("at most %1 tokens").replace("%1", f"{sampling.max_tokens:,}"))
+    details = [", ".join(facts)]
+    if style.style.system.strip():
+        details.append(style.tr("with a system prompt"))
+    changed = style.tr("%1, changed").replace("%1", name) if style.changed_fields else name
+    return changed, "; ".join(details)
+
+
+def _value(style: Style, field: str) -> Any:
+    return style.system if field == "system" else getattr(style.sampling, field)
+
+
+def _with(style: Style, values: dict[str, Any]) -> Style:
+    """The style with these values, as far as they mean something: a settings file may say anything."""
+    good = {field: values[field] for field in LIMITS if field in values and _means_something(field, values[field])}
+    system = values.get("system", style.system)
+    if not isinstance(system, str) or len(system) > MAX_SYSTEM:
+        system = style.system
+    return Style(system, replace(style.sampling, **good))
+
+
+def _means_something(field: str, value: Any) -> bool:
+    if field == "seed" and value is None:
+        return True
+    whole = field in ("top_k", "max_tokens", "seed")
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not math.isfinite(value):
+        return False
+    low, high = LIMITS[field]
+    return low <= value <= high

@@ -1,0 +1,117 @@
+"""How answers are to be: presets, what is remembered for each model, and settings files that say nonsense."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.answer_style import AnswerStyle, in_words
+from app.settings import Settings
+from engine.messages import Sampling
+from tests.app.conftest import LOADED
+
+ADVISED = Sampling(temperature=0.6, top_p=0.95, top_k=20)
+FIRST = replace(LOADED, source="first", sampling=ADVISED)
+OTHER = replace(LOADED, source="other", sampling=Sampling(temperature=0.2))
+
+
+@pytest.fixture
+def style(tmp_path: Path, qapp) -> AnswerStyle:
+    style = AnswerStyle(Settings(tmp_path / "settings.json"))
+    style.set_model(FIRST)
+    return style
+
+
+def test_a_new_model_answers_as_its_makers_advise(style: AnswerStyle) -> None:
+    assert style.style.sampling == replace(ADVISED, max_tokens=1024)
+    assert (style.preset, style.changed_fields) == ("advised", ())
+
+
+def test_what_is_changed_is_kept_for_this_model_alone_and_after_a_restart(style: AnswerStyle, tmp_path: Path) -> None:
+    style.set("temperature", 1.3)
+    style.set("system", "Be brief.")
+    assert style.style.sampling == replace(ADVISED, temperature=1.3, max_tokens=1024)
+    assert style.changed_fields == ("system", "temperature")
+    style.set_model(OTHER)
+    assert (style.style.system, style.style.sampling.temperature) == ("", 0.2)
+    again = AnswerStyle(Settings(tmp_path / "settings.json"))
+    again.set_model(FIRST)
+    assert (again.style.system, again.style.sampling.temperature) == ("Be brief.", 1.3)
+
+
+def test_back_to_the_presets_value_is_no_change(style: AnswerStyle) -> None:
+    style.set("temperature", 1.3)
+    style.set("temperature", 0.6)
+    assert style.changed_fields == ()
+
+
+def test_reset_goes_back_to_what_is_advised(style: AnswerStyle) -> None:
+    style.choose("creative")
+    style.set("top_k", 7)
+    style.set("system", "x")
+    style.reset()
+    assert (style.preset, style.style.system, style.style.sampling) == (
+        "advised",
+        "",
+        replace(ADVISED, max_tokens=1024),
+    )
+
+
+def test_a_preset_is_saved_followed_updated_renamed_deleted_and_brought_back(style: AnswerStyle) -> None:
+    style.set("temperature", 1.1)
+    style.set("system", "Rhyme.")
+    style.save_as("  Poet ")
+    assert (style.preset, style.changed_fields) == ("Poet", ())
+    style.set_model(OTHER)
+    style.choose("Poet")
+    assert (style.style.system, style.style.sampling.temperature, style.style.sampling.top_k) == ("Rhyme.", 1.1, 20)
+    style.set("temperature", 1.2)
+    style.update()
+    style.set_model(FIRST)
+    assert style.style.sampling.temperature == 1.2
+    style.rename("Poet", "Bard")
+    assert style.preset == "Bard" and "Poet" not in style.presets
+    before = style.style
+    deleted = style.delete("Bard")
+    assert style.preset == "advised" and style.style == before  # nothing that is in use changes under one's hands
+    style.restore(deleted)
+    assert (style.preset, style.style, style.changed_fields) == ("Bard", before, ())
+
+
+def test_names_that_cannot_be_are_refused_in_a_sentence(style: AnswerStyle) -> None:
+    style.save_as("Mine")
+    assert style.problem_with("mine") and style.problem_with("Precise") and style.problem_with("   ")
+    assert style.problem_with("x" * 61)
+    assert style.problem_with("mine", instead_of="Mine") == "" == style.problem_with("Other")
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"model_styles": {"first": {"temperature": "hot", "top_p": -1, "top_k": 2.5, "seed": True, "system": 5}}},
+        {"model_styles": {"first": {"temperature": float("inf"), "preset": "gone", "max_tokens": 0}}},
+        {"model_styles": {"first": {"preset": ["x"]}}},
+        {"model_styles": {"first": 3}, "presets": {"x": 1}},
+        {"model_styles": [], "presets": "x"},
+        {"presets": {"precise": {"temperature": 1.9}}},
+    ],
+)
+def test_nonsense_in_the_file_means_what_is_advised(tmp_path: Path, qapp, stored: object) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    style = AnswerStyle(Settings(path))
+    style.set_model(FIRST)
+    assert style.style.sampling == replace(ADVISED, max_tokens=1024)
+    assert style.style.system == ""
+    style.choose("precise")
+    assert style.style.sampling.temperature == 0
+
+
+def test_the_style_in_words(style: AnswerStyle) -> None:
+    assert in_words(style)[0] == "as advised"
+    style.choose("precise")
+    style.set("max_tokens", 2048)
+    assert in_words(style) == ("precise, changed", "temperature 0, at most 2,048 tokens")

@@ -1,0 +1,143 @@
+"""Files that go with a message: text is quoted under its name, everything else is refused in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from app.chat.attachments import MAX_BYTES, MAX_FILES, Attachment, NotText, quoted, read_attachment
+from app.chat.composer import Chip, Composer
+from app.theme import Theme
+
+
+@pytest.fixture
+def composer(qtbot) -> Composer:
+    composer = Composer(Theme("dark"))
+    qtbot.addWidget(composer)
+    composer.resize(700, 140)
+    composer.set_state(True, False, "Ask")
+    composer.show()
+    return composer
+
+
+def drop(target, *paths: Path) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    where, copy = QPoint(5, 5), Qt.DropAction.CopyAction
+    left, none = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    enter = QDragEnterEvent(where, copy, data, left, none)
+    QApplication.sendEvent(target, enter)
+    assert enter.isAccepted()
+    QApplication.sendEvent(target, QDropEvent(QPointF(where), copy, data, left, none))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Grüße\n".encode(), "Grüße\n"),
+        ("\ufeffx".encode(), "x"),
+        ("世界".encode("utf-16"), "世界"),
+        (b"a\r\nb\rc", "a\nb\nc"),
+    ],
+)
+def test_text_in_its_encodings_is_read(tmp_path: Path, data: bytes, text: str) -> None:
+    path = tmp_path / "notes 世.txt"
+    path.write_bytes(data)
+    assert read_attachment(path) == Attachment("notes 世.txt", text)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "not a text file"),
+        (b"plain\x00binary", "binary"),
+        (b"caf\xe9", "not a text file"),
+        (b"", "empty"),
+        (b" \n\n", "empty"),
+        (b"x" * (MAX_BYTES + 1), "too long"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_a_sentence(tmp_path: Path, data: bytes, why: str) -> None:
+    path = tmp_path / "thing.bin"
+    path.write_bytes(data)
+    with pytest.raises(NotText, match=why) as refused:
+        read_attachment(path)
+    assert "thing.bin" in str(refused.value)
+
+
+def test_folders_and_what_is_gone_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotText, match="folder"):
+        read_attachment(tmp_path)
+    with pytest.raises(NotText, match="not a file"):
+        read_attachment(tmp_path / "gone.txt")
+
+
+@pytest.mark.parametrize("text", ["a\n```\nb\n```\n", "````\n", "~~~\nx", "plain", "   ```\n    `````"])
+def test_nothing_in_a_file_ends_its_quote(text: str) -> None:
+    message = quoted([Attachment("a.py", text)], "What is this?")
+    tokens = MarkdownIt().parse(message)
+    fences = [token for token in tokens if token.type == "fence"]
+    assert [token.content.rstrip("\n") for token in fences] == [text.rstrip("\n")]
+    assert message.startswith("a.py:\n") and message.endswith("\n\nWhat is this?")
+
+
+def test_dropped_files_go_along_and_can_be_taken_out(composer: Composer, tmp_path: Path, qtbot) -> None:
+    one, two = tmp_path / "one.py", tmp_path / "two.md"
+    one.write_text("x = 1\n")
+    two.write_text("# Two\n")
+    with qtbot.waitSignal(composer.changed):
+        drop(composer.input.viewport(), one)
+    drop(composer, two, two)
+    assert [a.name for a in composer.attachments] == ["one.py", "two.md"]
+    assert composer.input.toPlainText() == ""
+    assert composer.action.isEnabled()
+    chips = composer.chips.findChildren(Chip)
+    assert all(chip.isVisible() for chip in chips) and "one.py" in chips[0].text()
+    QTest.mouseClick(chips[0], Qt.MouseButton.LeftButton)
+    assert [a.name for a in composer.attachments] == ["two.md"]
+    QTest.keyClicks(composer.input, "Read this")
+    with qtbot.waitSignal(composer.sent) as sent:
+        QTest.keyClick(composer.input, Qt.Key.Key_Return)
+    assert sent.args == ["two.md:\n```md\n# Two\n```\n\nRead this"]
+    composer.clear()
+    assert not composer.attachments and composer.chips.isHidden()
+
+
+def test_a_binary_file_is_refused_beside_the_text_that_goes_along(composer: Composer, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.txt", tmp_path / "bad.png"
+    good.write_text("good")
+    bad.write_bytes(b"\x89PNG\0")
+    drop(composer, bad, good)
+    assert [a.name for a in composer.attachments] == ["good.txt"]
+    assert composer.note.isVisible() and "bad.png" in composer.note.text()
+
+
+def test_not_too_many_files(composer: Composer, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n} with quite a long name of its own.txt" for n in range(MAX_FILES + 2)]
+    for path in paths:
+        path.write_text(path.name)
+    drop(composer, *paths)
+    assert len(composer.attachments) == MAX_FILES
+    assert str(MAX_FILES) in composer.note.text()
+    for chip in composer.chips.findChildren(Chip):
+        assert composer.chips.rect().contains(chip.geometry())
+
+
+def test_pasted_text_is_plain_and_pasted_files_go_along(composer: Composer, tmp_path: Path) -> None:
+    data = QMimeData()
+    data.setHtml("<b>bold</b>")
+    data.setText("bold")
+    composer.input.insertFromMimeData(data)
+    assert composer.text == "bold"
+    path = tmp_path / "x.txt"
+    path.write_text("x")
+    files = QMimeData()
+    files.setUrls([QUrl.fromLocalFile(str(path))])
+    composer.input.insertFromMimeData(files)
+    assert len(composer.attachments) == 1 and composer.text == "bold"

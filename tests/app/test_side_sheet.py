@@ -1,0 +1,193 @@
+"""The side sheet in the window: what is set there is what the engine is asked for, at once and next time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+
+from app.main_window import MainWindow
+from app.side_sheet import Field, SideSheet
+from engine.messages import ChatMessage, CountTokens, LoadModel, TokenCount
+from tests.app.conftest import LOADED, Bench
+
+
+def ask(window: MainWindow, text: str) -> None:
+    QTest.keyClicks(window.composer.input, text)
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Return)
+
+
+def field(sheet: SideSheet, name: str) -> Field:
+    return next(field for field in sheet.fields if field.field == name)
+
+
+def opened(bench: Bench) -> MainWindow:
+    window = bench.start()
+    QTest.mouseClick(window.composer.options, Qt.MouseButton.LeftButton)
+    assert window.sheet.isVisible()
+    return window
+
+
+def choose(sheet: SideSheet, name: str) -> None:
+    index = sheet.preset.findData(name)
+    sheet.preset.setCurrentIndex(index)
+    sheet.preset.activated.emit(index)
+
+
+def test_what_is_set_is_what_is_asked_for(bench: Bench, qtbot) -> None:
+    window = opened(bench)
+    sheet = window.sheet
+    choose(sheet, "balanced")
+    field(sheet, "max_tokens").spin.setValue(256)
+    field(sheet, "seed").spin.setValue(7)
+    assert field(sheet, "max_tokens").label.text().endswith("•")
+    QTest.keyClicks(sheet.system, "Be brief.")
+    qtbot.waitUntil(lambda: window.style_of_answers.style.system == "Be brief.")
+    assert window.composer.options.text() == "balanced, changed ▾"
+    ask(window, "Hello")
+    asked = bench.engine.asked
+    assert asked.messages == (ChatMessage("system", "Be brief."), ChatMessage("user", "Hello"))
+    assert (asked.sampling.temperature, asked.sampling.max_tokens, asked.sampling.seed) == (0.7, 256, 7)
+
+
+def test_a_system_prompt_is_taken_over_when_one_leaves_it(bench: Bench) -> None:
+    window = opened(bench)
+    window.activateWindow()
+    window.sheet.system.setFocus()
+    QTest.keyClicks(window.sheet.system, "Quick")
+    QTest.keyClick(window.sheet, Qt.Key.Key_Escape)
+    assert not window.sheet.isVisible()
+    assert window.style_of_answers.style.system == "Quick"
+
+
+def test_slider_and_figure_are_one(bench: Bench) -> None:
+    sheet = opened(bench).sheet
+    temperature = field(sheet, "temperature")
+    assert temperature.slider is not None
+    temperature.spin.setValue(1.5)
+    assert temperature.slider.value() == 150
+    temperature.slider.setValue(20)
+    assert temperature.spin.value() == 0.2
+    temperature.spin.setValue(0.0)
+    assert not field(sheet, "top_p").spin.isEnabled()  # greedy needs no more
+    assert field(sheet, "repetition_penalty").spin.isEnabled()
+
+
+def test_a_preset_is_saved_renamed_deleted_and_brought_back_with_the_keyboard(bench: Bench) -> None:
+    sheet = opened(bench).sheet
+    style = sheet._style
+    field(sheet, "temperature").spin.setValue(1.2)
+    sheet.save.click()
+    QTest.keyClicks(sheet.name, "precise")
+    QTest.keyClick(sheet.name, Qt.Key.Key_Return)
+    assert sheet.message.isVisible() and style.preset == "advised"  # that name is taken
+    sheet.name.clear()
+    QTest.keyClicks(sheet.name, "Mine")
+    QTest.keyClick(sheet.name, Qt.Key.Key_Return)
+    assert style.preset == "Mine" and sheet.preset.currentText() == "Mine" and not sheet.name.isVisible()
+    sheet.rename.click()
+    QTest.keyClicks(sheet.name, "Ours")
+    QTest.keyClick(sheet.name, Qt.Key.Key_Return)
+    assert style.preset == "Ours"
+    sheet.delete.click()
+    assert "Ours" not in style.presets and style.style.sampling.temperature == 1.2
+    assert sheet.undo.isVisible()
+    sheet.undo.click()
+    assert style.preset == "Ours" and not sheet.undo.isVisible()
+
+
+def test_escape_gives_up_a_name_before_it_closes_the_sheet(bench: Bench) -> None:
+    sheet = opened(bench).sheet
+    sheet.save.click()
+    QTest.keyClick(sheet.name, Qt.Key.Key_Escape)
+    assert sheet.isVisible() and not sheet.name.isVisible()
+
+
+def test_reset_goes_back(bench: Bench) -> None:
+    sheet = opened(bench).sheet
+    assert not sheet.reset.isEnabled()
+    choose(sheet, "creative")
+    sheet.reset.click()
+    assert sheet.preset.currentData() == "advised"
+    assert not sheet.reset.isEnabled()
+
+
+def test_every_model_has_its_own(bench: Bench, qtbot) -> None:
+    window = opened(bench)
+    field(window.sheet, "temperature").spin.setValue(1.9)
+    bench.settings.model_styles = {**bench.settings.model_styles, "other": {"temperature": 0.3}}
+    bench.engine.refuse = replace(LOADED, source="other", name="Other")
+    window.load(LoadModel("other"))
+    qtbot.waitUntil(lambda: window.state.model is not None and window.state.model.source == "other")
+    assert field(window.sheet, "temperature").spin.value() == 0.3
+    assert "Other" in window.sheet.model.text()
+
+
+@pytest.mark.parametrize("width", [1280, 700, 540])
+def test_the_sheet_stays_inside_the_window(bench: Bench, width: int, qtbot) -> None:
+    window = opened(bench)
+    window.resize(width, 600)
+    qtbot.waitUntil(lambda: window.sheet.height() == window.sheet.parentWidget().height())
+    assert window.sheet.parentWidget().rect().contains(window.sheet.geometry())
+    for number in window.sheet.fields:
+        right = number.spin.mapTo(window.sheet, number.spin.rect().topRight()).x()
+        assert right < window.sheet.width()
+
+
+# --------------------------------------------------------------------------------------- before sending
+
+
+def counts(bench: Bench) -> list[CountTokens]:
+    return [command for command in bench.engine.sent if isinstance(command, CountTokens)]
+
+
+def test_the_draft_is_counted_when_one_pauses_and_the_meter_shows_it(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    QTest.keyClicks(window.composer.input, "How long am I?")
+    assert counts(bench) == []
+    qtbot.waitUntil(lambda: len(counts(bench)) == 1)
+    (question,) = counts(bench)
+    assert question.messages == (ChatMessage("user", "How long am I?"),)
+    bench.engine.emit(TokenCount("an older question", 999, 0, 8192))
+    bench.engine.emit(TokenCount(question.request_id, 123, 0, 8192))
+    qtbot.waitUntil(lambda: window.composer.meter.shown == 123)
+    assert not window.composer.note.isVisible()
+    window.composer.clear()
+    assert window.composer.meter.shown == 0
+
+
+def test_what_will_be_left_out_is_said_before_sending(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    QTest.keyClicks(window.composer.input, "More")
+    qtbot.waitUntil(lambda: len(counts(bench)) == 1)
+    bench.engine.emit(TokenCount(counts(bench)[0].request_id, 5000, 6, 8192))
+    qtbot.waitUntil(window.composer.note.isVisible)
+    assert "oldest 6 messages" in window.composer.note.text()
+    assert window.composer.action.isEnabled()
+
+
+def test_a_message_longer_than_the_context_cannot_be_sent(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    QTest.keyClicks(window.composer.input, "Endless")
+    qtbot.waitUntil(lambda: len(counts(bench)) == 1)
+    bench.engine.emit(TokenCount(counts(bench)[0].request_id, 9000, 0, 8192))
+    qtbot.waitUntil(window.composer.note.isVisible)
+    assert "9,000" in window.composer.note.text()
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Return)
+    assert not window.chat.busy
+    QTest.keyClicks(window.composer.input, "!")
+    window.composer.clear()
+    QTest.keyClicks(window.composer.input, "Short")
+    QTest.keyClick(window.composer.input, Qt.Key.Key_Return)
+    assert window.chat.busy
+
+
+def test_a_changed_system_prompt_is_counted_again(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    QTest.keyClicks(window.composer.input, "Hi")
+    qtbot.waitUntil(lambda: len(counts(bench)) == 1)
+    window.style_of_answers.set("system", "Be brief.")
+    qtbot.waitUntil(lambda: len(counts(bench)) == 2)
+    assert counts(bench)[1].messages[0] == ChatMessage("system", "Be brief.")
