@@ -34,6 +34,7 @@ from engine.messages import (
     Started,
     Stopped,
     Token,
+    TokenCount,
 )
 
 BUSY_MS = 33  # 30 Hz: as often as an eye sees a difference in text
@@ -64,6 +65,7 @@ class EngineClient(QObject):
     progress = Signal(object)  # Progress
     model_list = Signal(object)  # ModelList
     model_loaded = Signal(object)  # ModelLoaded
+    token_count = Signal(object)  # TokenCount
     model_unloaded = Signal()
     started = Signal(object)  # Started
     prefill_progress = Signal(object)  # PrefillProgress
@@ -195,6 +197,8 @@ class EngineClient(QObject):
                 self.model_list.emit(event)
             case ModelLoaded():
                 self.model_loaded.emit(event)
+            case TokenCount():
+                self.token_count.emit(event)
             case ModelUnloaded():
                 self.model_unloaded.emit()
             case Started():

@@ -153,11 +153,23 @@ class InspectModel:
 
 
 @dataclass(frozen=True, slots=True)
+class CountTokens:
+    """How long would the prompt of ``messages`` be? ``TokenCount`` answers, also while generating.
+
+    max_tokens: the room that the answer would like, as in Sampling.
+    """
+
+    request_id: str
+    messages: tuple[ChatMessage, ...]
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
 class ShutDown:
     """Stop whatever runs, close files and end the thread."""
 
 
-Command: TypeAlias = LoadModel | UnloadModel | Generate | Stop | ListModels | InspectModel | ShutDown
+Command: TypeAlias = LoadModel | UnloadModel | Generate | Stop | ListModels | InspectModel | CountTokens | ShutDown
 
 # ------------------------------------------------------------------------------------------------ events
 
@@ -230,6 +242,16 @@ class ModelLoaded:
     predictor: str = "none"
     prefetch: Prefetch = "off"
     reads: str = ""  # how experts are read from disk, in words: "direct, 2 in flight"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """What ``Generate`` would do with these messages now. Not sent while no model is loaded."""
+
+    request_id: str
+    tokens: int  # of the prompt, without what is left out
+    left_out: int  # the oldest messages that would not be given to the model
+    context: int  # tokens the conversation may hold; a prompt of as many or more is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +427,7 @@ class MemorySnapshot:
 class Failed:
     """A command could not be carried out. ``text`` is one or two sentences for the user; the engine lives on."""
 
-    doing: str  # "load", "generate", "list", "start"
+    doing: str  # "load", "generate", "list", "count", "start"
     text: str
     request_id: str = ""
     details: str = ""  # traceback of an unexpected fault, for the log file only
@@ -421,6 +443,7 @@ Event: TypeAlias = (
     | Progress
     | ModelList
     | ModelLoaded
+    | TokenCount
     | ModelUnloaded
     | Started
     | PrefillProgress

@@ -1,7 +1,7 @@
 """The engine thread: one loop, takes a Command, emits Events.
 
 The heavy libraries (torch, transformers) are imported by the thread itself, as its first act, so that whoever makes an
-``EngineService`` has a window up before that. Questions about models (ListModels, InspectModel) have a small thread of
+``EngineService`` has a window up before that. Questions (ListModels, InspectModel, CountTokens) have a small thread of
 their own and are answered while an answer is being generated. No error ends either thread.
 """
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from engine.errors import GreenroomError, explain
 from engine.messages import (
     Command,
+    CountTokens,
     Event,
     Failed,
     Generate,
@@ -50,7 +51,7 @@ class EngineService:
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._commands: queue.SimpleQueue[tuple[int, Command]] = queue.SimpleQueue()
-        self._questions: queue.SimpleQueue[ListModels | InspectModel | None] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[ListModels | InspectModel | CountTokens | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._sent = 0
         self._stopped_up_to = 0  # commands with a number up to this one are to stop
@@ -66,7 +67,7 @@ class EngineService:
         """Queue a command. Returns at once."""
         if isinstance(command, Stop):
             self.stop()
-        elif isinstance(command, ListModels | InspectModel):
+        elif isinstance(command, ListModels | InspectModel | CountTokens):
             self._questions.put(command)
         else:
             if isinstance(command, ShutDown):
@@ -113,6 +114,7 @@ class EngineService:
         if isinstance(command, LoadModel):
             self._unload()
             self._session = ModelSession(command, self._emit, self._report(command), stopped)
+            self._session.announce()
         elif isinstance(command, UnloadModel):
             self._unload()
             self._emit(ModelUnloaded())
@@ -147,6 +149,11 @@ class EngineService:
             question = self._questions.get()
             if question is None:
                 return
+            session = self._session
+            if isinstance(question, CountTokens):
+                if session is not None:
+                    self._count(question, session)
+                continue
             try:
                 from engine.models.catalog import find_models, summarize
 
@@ -156,6 +163,12 @@ class EngineService:
                     self._emit(ModelList((summarize(question.source),)))
             except Exception as error:
                 self._fail("list", error)
+
+    def _count(self, question: CountTokens, session: ModelSession) -> None:
+        try:
+            self._emit(session.count(question))
+        except Exception as error:
+            self._fail("count", error, question.request_id)
 
 
 _DOING: dict[type[Command], str] = {LoadModel: "load", UnloadModel: "unload", Generate: "generate"}

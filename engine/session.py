@@ -21,6 +21,7 @@ from engine.hardware.probes import memory_snapshot, processor_name
 from engine.loading import load
 from engine.messages import (
     CacheCounters,
+    CountTokens,
     EngineReady,
     Event,
     Failed,
@@ -32,6 +33,7 @@ from engine.messages import (
     Started,
     Timings,
     Token,
+    TokenCount,
 )
 from engine.models import demo
 from engine.recording import Recorder
@@ -86,13 +88,21 @@ class ModelSession:
         self._telemetry = Telemetry(self._loaded, self._experience.foresight)
         self._recorded_in = ""  # the log whose last model record is still true
         self._memory_due = 0.0
-        emit(self._loaded.info)
+
+    def announce(self) -> None:
+        """Say that the model is there, once questions about it can be answered."""
+        self._emit(self._loaded.info)
         self._snapshot_all("idle", 0)
 
     def close(self) -> None:
         """Give the memory back."""
         self._experience.close()
         self._loaded.close()
+
+    def count(self, question: CountTokens) -> TokenCount:
+        """How long a prompt would be. Any thread may ask, while another generates. Raises ModelError."""
+        prompt = self._generator.prompt(question.messages, question.max_tokens)
+        return TokenCount(question.request_id, len(prompt.ids), prompt.left_out, self._loaded.info.context)
 
     def generate(self, command: Generate, stopped: Callable[[], bool]) -> None:
         """Answer, emitting Started .. Finished. Raises GreenroomError when nothing was started."""

@@ -22,7 +22,7 @@ from app.chat.session import ChatSession
 from app.chat.transcript import Transcript
 from app.engine_client import EngineClient
 from engine.errors import SessionError
-from engine.messages import Failed, Finished, Generate, PrefillProgress, Sampling, Started
+from engine.messages import ChatMessage, Failed, Finished, Generate, PrefillProgress, Sampling, Started
 from engine.sessions.conversation import Message, new_id
 
 log = logging.getLogger("greenroom.chat")
@@ -59,6 +59,7 @@ class ChatController(QObject):
         self._folder = folder
         self._program = program
         self._live: LiveAnswer | None = None
+        self.system = ""  # said to the model before everything else
         self.session = ChatSession(folder, program)
         client.started.connect(self._started)
         client.prefill_progress.connect(self._prefilling)
@@ -156,15 +157,19 @@ class ChatController(QObject):
         live = LiveAnswer(self.session, new_id(), message.id, self._transcript.add_answer())
         self._live = live
         self._set_status(self.tr("Reading the prompt…"))
-        self._client.send(
-            Generate(live.id, self.session.history(), sampling, str(self.session.path), live.id, message.id)
-        )
+        self._client.send(Generate(live.id, self.prompt(), sampling, str(self.session.path), live.id, message.id))
         self.busy_changed.emit(True)
         if self.session.path is not None:
             self.said.emit(self.session.path, self.session.title)
         if new:
             self.session_changed.emit()
         return True
+
+    def prompt(self, draft: str = "") -> tuple[ChatMessage, ...]:
+        """What the model is given for the next answer, with ``draft`` said last."""
+        system = (ChatMessage("system", self.system),) if self.system.strip() else ()
+        said = (ChatMessage("user", draft),) if draft else ()
+        return (*system, *self.session.history(), *said)
 
     def stop(self) -> None:
         if self._live is not None:

@@ -11,8 +11,8 @@ import torch
 
 from engine.errors import Cancelled, OptionError
 from engine.experts.observer import PassRecord, Phase
+from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.kv import KvCache
-from engine.generation.prompt import prompt_tokens
 from engine.generation.sampling import Sampler
 from engine.generation.text import TextStream
 from engine.loading import LoadedModel
@@ -70,6 +70,8 @@ class TextGenerator:
         self._loaded = loaded
         self.kv = KvCache(loaded.model)
         self._ends = end_tokens(loaded) if ends is None else ends
+        if loaded.tokenizer is not None:
+            loaded.tokenizer("")  # drops a truncation that came with it: from here on, any thread may use it
 
     def answer(
         self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
@@ -78,8 +80,12 @@ class TextGenerator:
 
         stop: asked between layers; the text so far stays. Raises ModelError, OptionError; the KV cache stays usable.
         """
-        prompt, notes = prompt_tokens(self._loaded.tokenizer, messages)
-        yield from self.complete(prompt, sampling, stop, tuple(notes))
+        prompt = self.prompt(messages, sampling.max_tokens)
+        yield from self.complete(prompt.ids, sampling, stop, prompt.notes)
+
+    def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
+        """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
+        return fit_prompt(self._loaded.tokenizer, messages, self._loaded.info.context, max_tokens)
 
     def complete(
         self,

@@ -19,6 +19,7 @@ from engine.messages import (
     CacheSnapshot,
     Cell,
     ChatMessage,
+    CountTokens,
     EngineReady,
     ExpertSnapshot,
     Failed,
@@ -36,6 +37,7 @@ from engine.messages import (
     Sampling,
     Started,
     Token,
+    TokenCount,
     UnloadModel,
 )
 from engine.sessions.log import SessionLog
@@ -273,3 +275,37 @@ def test_thread_ends_in_the_middle_of_an_answer(tiny_chat_model: Path) -> None:
         engine.send(_ask(max_tokens=200))
         engine.wait_for(Started)
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("greenroom")]
+
+
+def test_a_prompt_is_counted_before_it_is_sent_and_while_another_is_answered(
+    engine: Engine, tiny_chat_model: Path
+) -> None:
+    engine.send(LoadModel(str(tiny_chat_model), context=256))
+    engine.wait_for(ModelLoaded)
+    engine.send(CountTokens("before", HELLO))
+    count = engine.wait_for(TokenCount)
+    assert (count.request_id, count.left_out, count.context) == ("before", 0, 256)
+    engine.send(_ask(max_tokens=180))
+    started = engine.wait_for(Started)
+    assert started.prompt_tokens == count.tokens
+    engine.send(CountTokens("meanwhile", HELLO))
+    engine.wait_for(TokenCount)
+    assert not engine.of(Finished)
+    engine.service.stop()
+    engine.wait_for(Finished)
+
+
+def test_a_conversation_too_long_for_the_context_is_answered_without_its_oldest_turns(
+    engine: Engine, tiny_chat_model: Path
+) -> None:
+    engine.send(LoadModel(str(tiny_chat_model), context=128))
+    engine.wait_for(ModelLoaded)
+    turns = tuple(ChatMessage("assistant" if n % 2 else "user", "some words of message " * 3) for n in range(9))
+    engine.send(CountTokens("count", turns, max_tokens=8))
+    count = engine.wait_for(TokenCount)
+    assert count.left_out > 0
+    engine.send(replace(_ask(max_tokens=8), messages=turns))
+    started = engine.wait_for(Started)
+    assert started.prompt_tokens == count.tokens < 128
+    assert f"{count.left_out} messages" in started.notes[-1]
+    engine.wait_for(Finished)

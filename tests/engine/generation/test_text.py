@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from engine.generation.text import TextStream
+from engine.generation.text import TextStream, reasoning_marks
 
 TEXTS = ["Grüße, 世界! 🎭🎟️ done", "👩‍👩‍👧‍👦 family", "a\n\n\tb  c", "Ελληνικά и русский", "é" * 40]
 
@@ -36,5 +36,19 @@ def test_cut_off_character_is_dropped_at_the_end(tokenizer: PreTrainedTokenizerB
 
 def test_special_tokens_give_no_text(tokenizer: PreTrainedTokenizerBase) -> None:
     stream = TextStream(tokenizer)
+    assert tokenizer.eos_token_id is not None
+    assert stream.push(tokenizer.eos_token_id) == ""
+
+
+def test_special_tokens_around_thoughts_are_shown(tiny_chat_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_chat_model)
+    marks = ["<|start|>", "<|end|>", "[THINK]", "[/THINK]"]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    assert set(reasoning_marks(tokenizer).values()) == {"[THINK]", "[/THINK]"}  # no channels without their own token
+    tokenizer.add_special_tokens({"additional_special_tokens": [*marks, "<|channel|>", "<|message|>"]})
+    text = "<|channel|>analysis<|message|>Grüße 🎭<|end|><|start|>assistant<|channel|>final<|message|>Hello"
+    stream = TextStream(tokenizer)
+    pieces = [stream.push(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
+    assert "".join(pieces) + stream.flush() == text
     assert tokenizer.eos_token_id is not None
     assert stream.push(tokenizer.eos_token_id) == ""
