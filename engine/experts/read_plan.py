@@ -7,7 +7,9 @@ into place; where numbers must be converted, or direct reads want aligned memory
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -80,7 +82,7 @@ class Straight:
     nbytes: int
     targets: tuple[slice, ...]
 
-    def read(self, target: torch.Tensor, staging: Staging) -> None:
+    def read(self, target: torch.Tensor) -> None:
         memory = memoryview(cast(Any, target.numpy()))
         self.file.fill([memory[place] for place in self.targets], self.offset)
 
@@ -94,8 +96,12 @@ class Staged:
     nbytes: int
     moves: tuple[Move, ...]  # start: from the run's first byte
 
-    def read(self, target: torch.Tensor, staging: Staging) -> None:
-        begins = self.file.stage(staging.memory, self.offset, self.nbytes)
+    def stage(self, staging: Staging) -> int:
+        """Read; returns where in ``staging`` the run begins."""
+        return self.file.stage(staging.memory, self.offset, self.nbytes)
+
+    def move(self, begins: int, target: torch.Tensor, staging: Staging) -> None:
+        """From ``staging``, where the run begins at ``begins``, to its places in the target."""
         for start, nbytes, offset, filled, stored, wanted in self.moves:
             start += begins
             if stored == wanted:
@@ -106,6 +112,29 @@ class Staged:
 
 
 Run = Straight | Staged
+
+
+def read_runs(runs: Sequence[Run], target: torch.Tensor, staging: Sequence[Staging], helper: Executor) -> None:
+    """Read every run into its place in ``target``. Raises ModelError.
+
+    staging: two of this thread's own. helper: reads the next block of a large expert while this thread moves the last
+    one, so that the disk never waits for a copy.
+    """
+    here, there = staging
+    ahead: Future[int] | None = None
+    for run, following in zip_longest(runs, runs[1:]):
+        if isinstance(run, Straight):
+            run.read(target)
+            continue
+        begins = ahead.result() if ahead else run.stage(here)
+        ahead = helper.submit(following.stage, there) if isinstance(following, Staged) else None
+        try:
+            run.move(begins, target, here)
+        except BaseException:
+            if ahead:
+                wait([ahead])  # nobody else may write there any more when the next read begins
+            raise
+        here, there = there, here
 
 
 def plan_runs(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from transformers import PreTrainedModel
 
 from engine.errors import ModelError
 from engine.experts.layout import ExpertLayout
-from engine.experts.read_plan import Run, Staging, plan_runs
+from engine.experts.read_plan import Run, Staging, plan_runs, read_runs
 from engine.experts.reading import CheckpointFile, checkpoint_file
 from engine.hardware import disk
 from engine.messages import ReadMode
@@ -27,6 +28,7 @@ from engine.models.index import ExpertIndex, ParameterSource, Piece
 
 SMALL = 1 << 20  # bytes: experts of less are read through the file cache, where a read costs a third of a direct one
 MEASURED_SECONDS, MEASURED_BYTES = 0.25, 192 << 20  # at most, while loading
+HELPERS = 8  # at most: one for each reader thread
 ALIGNMENT = 64  # bytes; of the pieces that a conversion is given
 
 log = logging.getLogger("greenroom.store")
@@ -84,6 +86,7 @@ class DiskStore:
         self._model: PreTrainedModel | None = model
         self._converting = threading.Lock()  # a converter collects its tensors in itself: one user at a time
         self._local = threading.local()
+        self._helper = ThreadPoolExecutor(HELPERS, thread_name_prefix="greenroom-block")  # none runs until it is needed
         spans = list(_spans(index))
         self._small = index.stored_bytes() < SMALL * max(1, sum(map(len, index.sources)))
         self._refused = (reads == "direct" or (reads == "auto" and not self._small)) and disk.refuses_direct(
@@ -100,11 +103,10 @@ class DiskStore:
     def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
         plan = self._plans[layer][expert]
         try:
-            staging: Staging = self._local.staging
+            staging: tuple[Staging, Staging] = self._local.staging
         except AttributeError:
-            staging = self._local.staging = Staging()
-        for run in plan.runs:
-            run.read(blob, staging)
+            staging = self._local.staging = (Staging(), Staging())
+        read_runs(plan.runs, blob, staging, self._helper)
         for conversion in plan.conversions:
             self._convert(conversion, self._layouts[layer], blob, staging)
         return plan.nbytes
@@ -121,6 +123,7 @@ class DiskStore:
         return f"{words}, {self.rate / 1e9:.1f} GB/s" if self.rate and not self._small else words
 
     def close(self) -> None:
+        self._helper.shutdown()
         for file in self._files.values():
             file.close()
         self._local = threading.local()
@@ -155,10 +158,11 @@ class DiskStore:
         placed = [(piece, start, piece.dtype) for piece, start in zip(source.pieces, starts, strict=True)]
         return _Conversion(source, plan_runs(placed, self._file), beside, tuple(starts))
 
-    def _convert(self, conversion: _Conversion, layout: ExpertLayout, blob: torch.Tensor, staging: Staging) -> None:
+    def _convert(
+        self, conversion: _Conversion, layout: ExpertLayout, blob: torch.Tensor, staging: tuple[Staging, Staging]
+    ) -> None:
         beside = torch.empty(conversion.beside, dtype=torch.uint8)
-        for run in conversion.runs:
-            run.read(beside, staging)
+        read_runs(conversion.runs, beside, staging, self._helper)
         source = conversion.source
         assert source.converter is not None and self._model is not None
         with self._converting:
