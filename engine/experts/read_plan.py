@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from engine.experts.reading import SLACK, CheckpointFile, DirectFile, PositionalFile, SeekingFile
-from engine.hardware.disk import BLOCK, aligned_buffer
+from engine.hardware.disk import BLOCK, LANDING, aligned_buffer
 from engine.models.index import Piece
 
 MOST_VIEWS = 256  # experts alike have few; those of direct reads begin anywhere in a page
@@ -111,7 +111,25 @@ class Staged:
                 place.view(wanted).copy_(staging.numbers(start, nbytes, stored))
 
 
-Run = Straight | Staged
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A run of a file that a direct read brings into place, but for the blocks at the edges of what is wanted."""
+
+    file: DirectFile
+    start: int  # of its first block
+    wanted: int  # bytes from there to the run's end
+    buffers: tuple[tuple[bool, slice], ...]  # in the file's order; whether it is of the target, or else of staging
+    edges: tuple[tuple[slice, slice], ...]  # of staging, of the target
+
+    def read(self, target: torch.Tensor, staging: Staging) -> None:
+        memory = memoryview(cast(Any, target.numpy()))
+        buffers = [(memory if landed else staging.memory)[place] for landed, place in self.buffers]
+        self.file.land(buffers, self.start, self.wanted)
+        for source, place in self.edges:
+            memory[place] = staging.memory[source]
+
+
+Run = Straight | Staged | Landed
 
 
 def read_runs(runs: Sequence[Run], target: torch.Tensor, staging: Sequence[Staging], helper: Executor) -> None:
@@ -125,6 +143,9 @@ def read_runs(runs: Sequence[Run], target: torch.Tensor, staging: Sequence[Stagi
     for run, following in zip_longest(runs, runs[1:]):
         if isinstance(run, Straight):
             run.read(target)
+            continue
+        if isinstance(run, Landed):
+            run.read(target, here)
             continue
         begins = ahead.result() if ahead else run.stage(here)
         ahead = helper.submit(following.stage, there) if isinstance(following, Staged) else None
@@ -150,7 +171,10 @@ def plan_runs(
     for path in sorted(by_file):
         file = open_file(path)
         for group in _side_by_side(_joined(sorted(by_file[path], key=lambda move: move.start))):
-            if isinstance(file, DirectFile) or any(move.stored != move.wanted for move in group):
+            landed = _landed(file, group) if isinstance(file, DirectFile) else None
+            if landed:
+                runs.append(landed)
+            elif isinstance(file, DirectFile) or any(move.stored != move.wanted for move in group):
                 runs += _staged(file, group)
             else:
                 targets = tuple(slice(move.offset, move.offset + move.filled) for move in group)
@@ -180,6 +204,42 @@ def _side_by_side(moves: Sequence[Move]) -> list[list[Move]]:
         else:
             groups.append([move])
     return groups
+
+
+def _landed(file: DirectFile, group: Sequence[Move]) -> Landed | None:
+    """The run of a group of moves, where their file and their places allow it."""
+    block = file.lands
+    if not block or any(move.stored != move.wanted or (move.offset - move.start) % LANDING for move in group):
+        return None
+    start, end = group[0].start // block * block, group[-1].start + group[-1].nbytes
+    buffers: list[tuple[bool, slice]] = []
+    edges: list[tuple[slice, slice]] = []
+    position, staged = start, 0
+
+    def stage(until: int) -> None:
+        """The blocks from ``position`` on belong to no move alone."""
+        nonlocal staged
+        buffers.append((False, slice(staged, staged + until - position)))
+        for move in group:
+            low, high = max(position, move.start), min(until, move.start + move.nbytes)
+            if low < high:
+                here, there = staged - position, move.offset - move.start
+                edges.append((slice(low + here, high + here), slice(low + there, high + there)))
+        staged += until - position
+
+    for move in group:
+        first, last = -(-move.start // block) * block, (move.start + move.nbytes) // block * block
+        if first < last:
+            if position < first:
+                stage(first)
+            shift = move.offset - move.start
+            buffers.append((True, slice(first + shift, last + shift)))
+            position = last
+    if position < end:
+        stage(-(-end // block) * block)
+    if staged > BLOCK:
+        return None
+    return Landed(file, start, end - start, tuple(buffers), tuple(edges))
 
 
 def _staged(file: CheckpointFile, group: Sequence[Move]) -> list[Staged]:

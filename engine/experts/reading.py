@@ -15,11 +15,14 @@ from engine.hardware import disk
 SLACK = 2 * disk.LARGEST_ALIGNMENT  # bytes of staging beside what is wanted: a direct read covers whole blocks
 
 
-def checkpoint_file(path: Path, way: disk.Way) -> CheckpointFile:
-    """The file, unopened, to be read in this way: ``direct`` only where ``disk.refuses_direct`` says no."""
+def checkpoint_file(path: Path, way: disk.Way, lands: int = 0) -> CheckpointFile:
+    """The file, unopened, to be read in this way: ``direct`` only where ``disk.refuses_direct`` says no.
+
+    lands: what ``disk.lands_anywhere`` says.
+    """
     if not hasattr(os, "preadv"):
         return SeekingFile(path)
-    return DirectFile(path) if way == "direct" else PositionalFile(path, dropping=way == "dropping")
+    return DirectFile(path, lands) if way == "direct" else PositionalFile(path, dropping=way == "dropping")
 
 
 class _OneDescriptor(ABC):
@@ -102,9 +105,15 @@ class PositionalFile(_OneDescriptor):
 
 
 class DirectFile(_OneDescriptor):
-    """Past the file cache. The kernel wants offset, length and address aligned: all goes through ``stage``."""
+    """Past the file cache. The kernel wants offset and length aligned, and the address too unless the file ``lands``.
 
-    _block = disk.PAGE
+    lands: the alignment where only offset and length need any, else 0.
+    """
+
+    def __init__(self, path: Path, lands: int = 0) -> None:
+        super().__init__(path)
+        self.lands = lands
+        self._block = lands or disk.PAGE
 
     def stage(self, staging: memoryview, offset: int, nbytes: int) -> int:
         """Bring ``nbytes`` from ``offset`` into ``staging``, which starts at a page and is ``SLACK`` longer.
@@ -113,20 +122,31 @@ class DirectFile(_OneDescriptor):
         """
         try:
             descriptor = self._ready()
-            block = self._block
-            start = offset // block * block
+            start = offset // self._block * self._block
             wanted = offset + nbytes - start
-            covered = -(-wanted // block) * block
-            done = os.preadv(descriptor, [staging[:covered]], start)
-            while done < wanted:
-                whole = done // block * block  # a read goes on at a block; at the file's end it brings the same again
-                got = os.preadv(descriptor, [staging[whole:covered]], start + whole)
-                if whole + got <= done:
-                    raise _shorter(wanted - done)
-                done = whole + got
+            self._fill(descriptor, [staging[: -(-wanted // self._block) * self._block]], start, wanted)
             return offset - start
         except OSError as error:
             raise self._failed(error) from error
+
+    def land(self, buffers: Sequence[memoryview], start: int, wanted: int) -> None:
+        """Fill the buffers, whole blocks each, from ``start``, a block's, on; the first ``wanted`` bytes must be there.
+
+        Only where the file ``lands``. Raises ModelError when the file lacks the bytes.
+        """
+        try:
+            self._fill(self._ready(), buffers, start, wanted)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _fill(self, descriptor: int, buffers: Sequence[memoryview], start: int, wanted: int) -> None:
+        done = os.preadv(descriptor, buffers, start)
+        while done < wanted:
+            whole = done // self._block * self._block  # reads go on at a block; at the file's end with the same again
+            got = os.preadv(descriptor, _after(buffers, whole), start + whole)
+            if whole + got <= done:
+                raise _shorter(wanted - done)
+            done = whole + got
 
     def _opened(self) -> int:
         descriptor = disk.open_direct(self.path)

@@ -89,10 +89,11 @@ class DiskStore:
         self._helper = ThreadPoolExecutor(HELPERS, thread_name_prefix="greenroom-block")  # none runs until it is needed
         spans = list(_spans(index))
         self._small = index.stored_bytes() < SMALL * max(1, sum(map(len, index.sources)))
-        self._refused = (reads == "direct" or (reads == "auto" and not self._small)) and disk.refuses_direct(
-            sorted({span.file for span in spans})
-        )
-        self.way, self.rate = _choose(reads, self._small, self._refused, spans)
+        wants_direct = reads == "direct" or (reads == "auto" and not self._small)
+        files = sorted({span.file for span in spans})
+        self._refused = wants_direct and disk.refuses_direct(files)
+        self._lands = disk.lands_anywhere(files) if wants_direct and not self._refused else 0
+        self.way, self.rate = _choose(reads, self._small, self._refused, self._lands, spans)
         self._files: dict[Path, CheckpointFile] = {}
         self._plans = [
             [self._plan(sources, layout) for sources in experts]
@@ -114,7 +115,7 @@ class DiskStore:
     def describe(self) -> str:
         """How experts are read, for the user: ``"direct, past the file cache, 1.4 GB/s"``."""
         words = {
-            "direct": "direct, past the file cache",
+            "direct": f"direct, past the file cache{' and straight into place' if self._lands else ''}",
             "dropping": "buffered, dropped from the file cache after each read",
             "buffered": "buffered: the system's file cache may keep copies in free memory",
         }[self.way]
@@ -131,7 +132,7 @@ class DiskStore:
 
     def _file(self, path: Path) -> CheckpointFile:
         if path not in self._files:
-            self._files[path] = checkpoint_file(path, self.way)
+            self._files[path] = checkpoint_file(path, self.way, self._lands)
         return self._files[path]
 
     def _plan(self, sources: Sequence[ParameterSource], layout: ExpertLayout) -> _ExpertPlan:
@@ -182,7 +183,9 @@ class DiskStore:
             view.copy_(tensor.reshape(view.shape))
 
 
-def _choose(reads: ReadMode, small: bool, refused: bool, spans: Sequence[disk.Span]) -> tuple[disk.Way, float]:
+def _choose(
+    reads: ReadMode, small: bool, refused: bool, lands: int, spans: Sequence[disk.Span]
+) -> tuple[disk.Way, float]:
     """The way to read and its measured rate, bytes/s."""
     past_the_cache: disk.Way = "dropping" if disk.CAN_DROP else "buffered"
     ways: tuple[disk.Way, ...]
@@ -194,7 +197,7 @@ def _choose(reads: ReadMode, small: bool, refused: bool, spans: Sequence[disk.Sp
         ways = ("direct",) if reads == "direct" or not disk.CAN_DROP else ("direct", "dropping")
     try:
         seconds = MEASURED_SECONDS if len(ways) > 1 else MEASURED_SECONDS / 4
-        rates = disk.measure(list(disk.spread(spans, 128)), ways, seconds, MEASURED_BYTES)
+        rates = disk.measure(list(disk.spread(spans, 128)), ways, seconds, MEASURED_BYTES, copies=not lands)
     except OSError as error:  # whoever reads an expert is told
         log.warning("the experts' files could not be measured: %s", error)
         return ways[0], 0.0

@@ -20,6 +20,7 @@ Way = Literal["direct", "buffered", "dropping"]
 
 PAGE = 4096  # bytes; what direct reads are aligned to unless the file system wants more
 LARGEST_ALIGNMENT = 16 * PAGE
+LANDING = 8  # bytes; as safetensors aligns its tensors
 BLOCK = 4 << 20  # bytes of one direct read: enough to keep a solid-state disk busy, little enough to copy meanwhile
 IN_FLIGHT = 2  # reads at once while measuring
 
@@ -83,6 +84,29 @@ def refuses_direct(files: Sequence[Path]) -> bool:
     return False
 
 
+def lands_anywhere(files: Sequence[Path]) -> int:
+    """The alignment (bytes) of offset and length where direct reads of all these files may land at any multiple of
+    ``LANDING``, else 0.
+
+    Linux asks memory to be aligned as the disk's own transfers are: 4 bytes for most NVMe drives, 512 for others.
+    """
+    largest = 0
+    for file in files:
+        try:
+            descriptor = open_direct(file)
+        except OSError:
+            return 0
+        try:
+            block = alignment(descriptor)
+            largest = max(largest, block)
+            os.preadv(descriptor, [aligned_buffer(block + PAGE)[LANDING : LANDING + block]], 0)
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
+    return largest
+
+
 def drop(descriptor: int, offset: int, nbytes: int) -> None:
     """Ask the file cache to give up its copy of these bytes, and of the rest of the pages they lie in."""
     start = offset // PAGE * PAGE
@@ -90,16 +114,20 @@ def drop(descriptor: int, offset: int, nbytes: int) -> None:
         os.posix_fadvise(descriptor, start, -(-(offset + nbytes) // PAGE) * PAGE - start, os.POSIX_FADV_DONTNEED)
 
 
-def measure(spans: Sequence[Span], ways: Sequence[Way], seconds: float, most: int) -> dict[Way, float]:
+def measure(
+    spans: Sequence[Span], ways: Sequence[Way], seconds: float, most: int, copies: bool = True
+) -> dict[Way, float]:
     """Way -> bytes/s, each span read once, the ways in turn; 0.0 where no span was left for a way.
 
     seconds, most: time and bytes after which no further span is begun. What ``dropping`` reads is dropped from the
-    cache before the clock starts, so that it is the disk that is measured. Raises OSError.
+    cache before the clock starts, so that it is the disk that is measured. copies: direct reads do not land in place.
+    Raises OSError.
     """
     got: dict[Way, list[float]] = {way: [0.0, 0.0] for way in ways}  # bytes, seconds
     began, total = perf_counter(), 0
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="greenroom-disk") as pool, _Files() as files:
-        memory = [(aligned_buffer(BLOCK + 2 * LARGEST_ALIGNMENT), bytearray(BLOCK)) for _ in range(IN_FLIGHT)]
+        size = BLOCK + 2 * LARGEST_ALIGNMENT
+        memory = [(aligned_buffer(size), bytearray(size) if copies else bytearray()) for _ in range(IN_FLIGHT)]
         for turn, first in enumerate(range(0, len(spans), IN_FLIGHT)):
             if total and (perf_counter() - began >= seconds or total >= most):
                 break
@@ -152,7 +180,8 @@ class _Files:
             block = alignment(descriptor)
             start = span.offset // block * block
             got = os.preadv(descriptor, [aligned[: -(-(span.offset + span.nbytes) // block) * block - start]], start)
-            target[:got] = aligned[:got]
+            if target:
+                target[:got] = aligned[:got]
         elif hasattr(os, "preadv"):
             os.preadv(descriptor, [memoryview(target)[: span.nbytes]], span.offset)
         else:

@@ -27,6 +27,8 @@ def content(tmp_path: Path) -> bytes:
 @pytest.fixture(params=["positional", "dropping", "direct", "seeking"])
 def file(request: pytest.FixtureRequest, content: bytes, tmp_path: Path) -> Iterator[CheckpointFile]:
     path = tmp_path / "file"
+    if request.param != "seeking" and not hasattr(os, "preadv"):
+        pytest.skip("this system has no positional reads")
     if request.param == "direct" and disk.refuses_direct([path]):
         pytest.skip("this file system refuses direct reads")
     made: dict[str, CheckpointFile] = {
@@ -67,17 +69,39 @@ def test_bytes_that_are_not_there(file: CheckpointFile, beyond: int) -> None:
 def test_reads_that_bring_less_than_asked_for_go_on(
     file: CheckpointFile, content: bytes, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: real(fd, [buffers[0][:most]], offset))
+    if not isinstance(file, SeekingFile):
+        real = os.preadv
+        monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: real(fd, [buffers[0][:most]], offset))
     assert staged(file, 9, SIZE - 9) == content[9:]
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no positional reads")
+@pytest.mark.parametrize("most", [100, disk.PAGE, 100 * disk.PAGE])
+def test_landing_goes_on_after_a_short_read(
+    content: bytes, tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "open_direct", lambda path: os.open(path, os.O_RDONLY))
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: real(fd, [b[:most] for b in buffers[:1]], offset))
+    file = DirectFile(tmp_path / "file", lands=disk.PAGE)
+    places = [bytearray(disk.PAGE), bytearray(3 * disk.PAGE), bytearray(disk.PAGE)]
+    wanted = 5 * disk.PAGE - 9
+    if most < disk.PAGE:  # not a block: only the file's end may do that
+        with pytest.raises(ModelError, match="became shorter"):
+            file.land([memoryview(place) for place in places], disk.PAGE, wanted)
+    else:
+        file.land([memoryview(place) for place in places], 0, wanted)
+        assert b"".join(places)[:wanted] == content[:wanted]
+    file.close()
 
 
 def test_one_read_fills_several_places(file: CheckpointFile, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     if isinstance(file, DirectFile):
         pytest.skip("direct reads go through staging")
-    real = os.preadv
+    real = getattr(os, "preadv", None)
     for most in (SIZE, 700):
-        monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, n=most: real(fd, [buffers[0][:n]], offset))
+        if real:
+            monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, n=most: real(fd, [buffers[0][:n]], offset))
         places = [bytearray(count) for count in (300, 0, 5000, 1)]
         file.fill([memoryview(place) for place in places], 12)
         assert b"".join(places) == content[12 : 12 + 5301]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
 import shutil
-import struct
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,63 +15,17 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.errors import ModelError
-from engine.experts import read_plan, store
-from engine.experts.layout import ExpertLayout, expert_layout
-from engine.experts.store import DiskStore
+from engine.experts import store
 from engine.hardware import disk
-from engine.loading import Inspection, inspect
 from engine.messages import READ_MODES, ReadMode
+from tests.engine.experts.opened import Opened, as_on_windows, whole
 from tests.families import EXPERTS, make_tiny
 
 # one tensor for each expert and projection; fused, transposed, with biases; fused under other names; interleaved,
 # which only transformers' own operations undo
 LAYOUTS = ["qwen2_moe", "gpt_oss", "granitemoe", "inkling2_text"]
-
-
-class Opened:
-    """A store and what it needs."""
-
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, reads: ReadMode = "auto") -> None:
-        self.found: Inspection = inspect(str(folder))
-        self.layouts: list[ExpertLayout] = [expert_layout(m.parameters, dtype) for m in self.found.index.modules]
-        self.store = DiskStore(self.found.index, self.layouts, self.found.model, reads)
-
-    def read(self, layer: int, expert: int) -> dict[str, torch.Tensor]:
-        blob = torch.full((self.layouts[layer].nbytes,), 0xAB, dtype=torch.uint8)
-        self.store.read(layer, expert, blob)
-        return self.layouts[layer].views(blob)
-
-    def expected(self, model: PreTrainedModel, layer: int, expert: int) -> dict[str, torch.Tensor]:
-        """The same expert in a model that transformers loaded whole."""
-        module = model.get_submodule(self.found.index.modules[layer].path)
-        return {name: getattr(module, name)[expert] for name in self.found.index.modules[layer].parameters}
-
-
-def whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-
-
-@pytest.fixture(params=["buffered", "direct", "dropping", "seeking"])
-def reads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadMode:
-    """Every way to read that systems and disks allow; what is not this system's own is forced."""
-    (tmp_path / "probe").write_bytes(bytes(disk.PAGE))
-    if request.param == "direct" and disk.refuses_direct([tmp_path / "probe"]):
-        pytest.skip("this file system refuses direct reads")
-    if request.param == "dropping":
-        monkeypatch.setattr(disk, "refuses_direct", lambda files: True)
-    if request.param == "seeking":
-        as_on_windows(monkeypatch)
-    return "buffered" if request.param in ("buffered", "seeking") else "direct"
-
-
-def as_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "preadv")
-    monkeypatch.delattr(os, "posix_fadvise")
-    monkeypatch.setattr(disk, "CAN_DROP", False)
-    monkeypatch.setattr(disk, "_DIRECT_FLAG", 0)
 
 
 @pytest.fixture
@@ -193,69 +145,6 @@ def test_nothing_is_mapped(opened: Opened, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- ways to read
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The offset of every positional read."""
-    seen: list[int] = []
-    real = os.preadv
-
-    def preadv(descriptor: int, buffers: list[memoryview], offset: int) -> int:
-        seen.append(offset)
-        return real(descriptor, buffers, offset)
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    return seen
-
-
-@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("mode", ["buffered", "direct"])
-def test_an_expert_in_one_place_is_one_read(
-    mode: ReadMode, stored: torch.dtype, calls: list[int], tmp_path: Path
-) -> None:
-    """Three tensors side by side, whether they can be read straight into the slot or not."""
-    opened = Opened(make_tiny("qwen2_moe", tmp_path, dtype=stored), reads=mode)
-    calls.clear()
-    opened.read(1, 3)
-    assert len(calls) == 1
-    opened.store.close()
-
-
-@pytest.mark.parametrize("block", [64, 1000, 5000])
-@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
-def test_experts_larger_than_a_block_are_read_in_several(
-    block: int, stored: torch.dtype, reads: ReadMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(read_plan, "BLOCK", block)
-    folder = make_tiny("qwen2_moe", tmp_path, dtype=stored)
-    opened, model = Opened(folder, reads=reads), whole(folder, stored)
-    for expert in range(EXPERTS):
-        got, expected = opened.read(0, expert), opened.expected(model, 0, expert)
-        assert all(torch.equal(got[name], expected[name].float()) for name in got)
-    opened.store.close()
-
-
-@pytest.mark.parametrize("wanted", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("odd", [1, 2, 3])
-def test_tensors_at_odd_places_of_the_file(odd: int, wanted: torch.dtype, reads: ReadMode, tmp_path: Path) -> None:
-    """Older checkpoints do not pad their headers."""
-    folder = make_tiny("qwen2_moe", tmp_path, dtype=torch.bfloat16)
-    model = whole(folder, torch.bfloat16)
-    lengthen_header(folder / "model.safetensors", odd)
-    opened = Opened(folder, wanted, reads)
-    for expert in range(EXPERTS):
-        got, expected = opened.read(2, expert), opened.expected(model, 2, expert)
-        assert all(torch.equal(got[name], expected[name].to(wanted)) for name in got)
-    opened.store.close()
-
-
-def lengthen_header(file: Path, more: int) -> None:
-    raw = file.read_bytes()
-    (length,) = struct.unpack("<Q", raw[:8])
-    header = json.dumps(json.loads(raw[8 : 8 + length])).encode()
-    header += b" " * (-len(header) % 8 + more)
-    file.write_bytes(struct.pack("<Q", len(header)) + header + raw[8 + length :])
-
-
 def cached_pages(file: Path) -> set[int]:
     """Pages of the file that the system's file cache holds."""
     pages = -(-file.stat().st_size // disk.PAGE)
@@ -322,7 +211,7 @@ def test_auto_takes_what_measured_faster(
 ) -> None:
     monkeypatch.setattr(store, "SMALL", 1)
     monkeypatch.setattr(disk, "refuses_direct", lambda files: False)
-    monkeypatch.setattr(disk, "measure", lambda *_: {"direct": direct, "dropping": dropping})
+    monkeypatch.setattr(disk, "measure", lambda *_, **__: {"direct": direct, "dropping": dropping})
     opened = Opened(make_tiny("qwen2_moe", tmp_path))
     assert opened.store.way == ("direct" if direct > dropping else "dropping")
     assert opened.store.rate == 2e9
