@@ -23,6 +23,7 @@ from app.export import export_conversation
 from app.model_state import DEMO, ModelState
 from app.panels_column import PanelsColumn
 from app.settings import Settings
+from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.theme import Theme, space
@@ -34,6 +35,7 @@ log = logging.getLogger("greenroom.window")
 SHUTDOWN_SECONDS = 5.0
 ROOM_FOR_ALL = 900  # px of width; below it the panels fold by themselves
 ROOM_FOR_SIDEBAR = 640
+ROOM_BESIDE_SHEET = 420  # px that the chat needs beside the side sheet; with less it lies below it
 
 
 class MainWindow(QMainWindow):
@@ -85,7 +87,7 @@ class MainWindow(QMainWindow):
         self._composer_row.addWidget(self.composer)
         column.addLayout(self._composer_row)
         self._middle = middle
-        self.sheet = SideSheet(self.theme, self.style_of_answers, middle)
+        self._middle_column = column
         self.columns = QSplitter(Qt.Orientation.Horizontal)
         self.columns.setHandleWidth(1)
         self.columns.setChildrenCollapsible(False)
@@ -102,6 +104,7 @@ class MainWindow(QMainWindow):
         rows.addWidget(self.top)
         rows.addWidget(self.columns, 1)
         self.setCentralWidget(whole)
+        self.sheet = SideSheet(self.theme, self.style_of_answers, whole)
         self.setTabOrder(self.composer.input, self.composer.options)
         self.setTabOrder(self.composer.options, self.composer.files)
         self.setTabOrder(self.composer.files, self.composer.action)
@@ -138,9 +141,19 @@ class MainWindow(QMainWindow):
     @Slot()
     def _place_composer(self) -> None:
         """The composer is as wide as the text above it."""
-        side = max(space(6), (self._middle.width() - COLUMN_WIDTH) // 2)
+        beside = self._place_sheet()
+        self._middle_column.setContentsMargins(0, 0, beside, 0)
+        side = max(space(6), (self._middle.width() - beside - COLUMN_WIDTH) // 2)
         self._composer_row.setContentsMargins(side, space(2), side, space(5))
-        self.sheet.place()
+
+    def _place_sheet(self) -> int:
+        """The sheet covers the panels where they are, else a part of the middle that gives way: so much of it, px."""
+        columns = self.columns.geometry()
+        panels = self.panels.width() if self.panels.isVisibleTo(self) else 0
+        width = min(max(panels, SHEET_WIDTH), columns.width())
+        self.sheet.setGeometry(columns.right() + 1 - width, columns.top(), width, columns.height())
+        room = self._middle.width() - (width - panels)
+        return width - panels if self.sheet.isVisibleTo(self) and room >= ROOM_BESIDE_SHEET else 0
 
     # ---------------------------------------------------------------------------------------------- menus
 
@@ -194,6 +207,8 @@ class MainWindow(QMainWindow):
         self.composer.sent.connect(self.send)
         self.composer.stopped.connect(self.stop)
         self.composer.options_wanted.connect(self.sheet.toggle)
+        self.sheet.opened.connect(self._place_composer)
+        self.sheet.closed.connect(self._place_composer)
         self.sheet.closed.connect(self.composer.setFocus)
         self.style_of_answers.changed.connect(self._style_changed)
         self.composer.input.paged.connect(self.transcript.page)

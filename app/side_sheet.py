@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QDoubleSpinBox,
@@ -34,19 +34,20 @@ STEPS = 200  # of a slider
 
 
 class SideSheet(QFrame):
-    """Lies over the right of its parent, as high as that is; its owner calls ``place`` when that changes."""
+    """Lies over the right of its parent, where its owner puts it; the chat beside it stays in sight."""
 
+    opened = Signal()
     closed = Signal()
 
     def __init__(self, theme: Theme, style: AnswerStyle, parent: QWidget) -> None:
         super().__init__(parent)
-        self._style, self._over = style, parent
+        self._style = style
         self._deleted: dict[str, Any] | None = None
         self._naming = ""  # the preset that is renamed; "" for a new one
         self.setObjectName("sideSheet")
         self.setAccessibleName(self.tr("How answers are to be"))
         self.model = _label("", "small")
-        self.preset = QComboBox()
+        self.preset = Choice(theme)
         self.preset.setAccessibleName(self.tr("Preset"))
         self.preset.activated.connect(lambda index: style.choose(self.preset.itemData(index)))
         self.save = _button(self.tr("Save as…"), self.tr("Save these values as a preset"), self._ask_new_name)
@@ -100,7 +101,7 @@ class SideSheet(QFrame):
     def _lay_out(self) -> None:
         close = _button("✕", self.tr("Close"), self.close_sheet)
         head = QHBoxLayout()
-        head.addWidget(_label(self.tr("Answers"), "title"), 1)
+        head.addWidget(_label(self.tr("Answer settings"), "title"), 1)
         head.addWidget(close)
         actions = QHBoxLayout()
         actions.setSpacing(space(1))
@@ -151,15 +152,9 @@ class SideSheet(QFrame):
 
     # -------------------------------------------------------------------------------------- open and closed
 
-    def place(self) -> None:
-        """Cover the right of the parent."""
-        parent = self._over
-        width = min(WIDTH, parent.width())
-        self.setGeometry(parent.width() - width, 0, width, parent.height())
-
     def open_sheet(self) -> None:
-        self.place()
         self.show()
+        self.opened.emit()
         self.raise_()
         self.preset.setFocus()
 
@@ -294,6 +289,23 @@ class SideSheet(QFrame):
         self.message.show()
 
 
+class Choice(QComboBox):
+    """A box to choose from, with a mark that says so."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        theme.changed.connect(self.update)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        painter.setPen(QColor(self._theme.colors.text_muted))
+        where = self.rect().adjusted(0, 0, -space(3), 0)
+        painter.drawText(where, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, "▾")
+        painter.end()
+
+
 class Field(QWidget):
     """One number of the sampling: its name, a slider where that helps, and the figure. A dot: it was changed."""
 
@@ -322,7 +334,6 @@ class Field(QWidget):
         words = {"seed": self.tr("random"), "top_k": self.tr("off"), "min_p": self.tr("off")}
         self.spin.setSpecialValueText(words.get(field, ""))
         self.spin.setKeyboardTracking(False)
-        self.spin.setButtonSymbols(QSpinBox.ButtonSymbols.NoButtons)
         self.spin.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.spin.setFixedWidth(space(22))
         self.slider: QSlider | None = None

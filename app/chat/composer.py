@@ -13,7 +13,7 @@ from app.chat.attachments import MAX_FILES, Attachment, NotText, quoted, read_at
 from app.chat.message_input import Input, files_in
 from app.chat.meter import ContextMeter
 from app.panels.parts import plain_tip
-from app.theme import Theme, space
+from app.theme import Theme, font, space
 from engine.messages import TokenCount
 
 
@@ -88,6 +88,7 @@ class Composer(QWidget):
         self.input.installEventFilter(self)
         self.note = QLabel(self)
         self.note.setWordWrap(True)
+        self.note.setFont(font("small"))
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.note.hide()
         self.meter = ContextMeter(theme, self)
@@ -166,7 +167,9 @@ class Composer(QWidget):
         can_send = self._ready and self._has_message and not self._too_long
         self.action.setEnabled(self._busy or can_send)
         keys = self.tr("Esc stops") if self._busy else self.tr("Enter sends, Shift+Enter breaks")
-        self.hint.setText(keys if self.width() > 620 and (self._busy or self.text) else "")
+        taken = sum(w.sizeHint().width() + space(3) for w in (self.meter, self.options, self.files, self.action))
+        fits = self.width() - space(8) - taken > self.hint.fontMetrics().horizontalAdvance(keys)
+        self.hint.setText(keys if fits and (self._busy or self.text) else "")
 
     @property
     def _has_message(self) -> bool:

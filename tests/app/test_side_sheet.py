@@ -129,8 +129,8 @@ def test_every_model_has_its_own(bench: Bench, qtbot) -> None:
 def test_the_sheet_stays_inside_the_window(bench: Bench, width: int, qtbot) -> None:
     window = opened(bench)
     window.resize(width, 600)
-    qtbot.waitUntil(lambda: window.sheet.height() == window.sheet.parentWidget().height())
-    assert window.sheet.parentWidget().rect().contains(window.sheet.geometry())
+    qtbot.waitUntil(lambda: window.sheet.height() == window.columns.height())
+    assert window.columns.geometry().contains(window.sheet.geometry())
     for number in window.sheet.fields:
         right = number.spin.mapTo(window.sheet, number.spin.rect().topRight()).x()
         assert right < window.sheet.width()
