@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.errors import MemoryPlanError
-from engine.experts.device import make_device
+from engine.experts.device import make_devices
 from engine.experts.layout import expert_layout
 from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted
 from engine.loading import choose_dtype, inspect, make_plan
@@ -20,7 +20,7 @@ def describe(command: LoadModel) -> dict[str, Any]:
     missing and ``reason`` what to do.
     """
     found = inspect(command.source)
-    device = make_device(command.device)
+    device = make_devices(command.device)[0]
     dtype = choose_dtype(command.dtype, found, device)
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
     facts: dict[str, Any] = {

@@ -201,11 +201,22 @@ def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:
 def make_plan(
     command: LoadModel, found: Inspection, layouts: Sequence[ExpertLayout], dtype: torch.dtype, device: Device
 ) -> MemoryPlan:
-    """Share out the device's memory, and RAM where that is beside it. Raises MemoryPlanError when it does not fit."""
-    return plan_memory(_demand(found, layouts, dtype, device.torch_device), command.experts, command.context)
+    """Share out the device's memory, and RAM where that is beside it. Raises MemoryPlanError when it does not fit.
+
+    device: the first of those the command names; further cards hold experts alone.
+    """
+    where = device.torch_device
+    others = [] if where.type == "cpu" else [torch.device(name.strip()) for name in command.device.split(",")[1:]]
+    return plan_memory(_demand(found, layouts, dtype, where, others), command.experts, command.context)
 
 
-def _demand(found: Inspection, layouts: Sequence[ExpertLayout], dtype: torch.dtype, where: torch.device) -> Demand:
+def _demand(
+    found: Inspection,
+    layouts: Sequence[ExpertLayout],
+    dtype: torch.dtype,
+    where: torch.device,
+    others: Sequence[torch.device],
+) -> Demand:
     """From the headers, and what the probes say now."""
     config = found.skeleton.config.get_text_config()
     ram = psutil.virtual_memory().available
@@ -226,6 +237,7 @@ def _demand(found: Inspection, layouts: Sequence[ExpertLayout], dtype: torch.dty
         scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
         least_slots=len(set(layouts)),
         host_free=0 if on_cpu else ram,
+        others_free=tuple(torch.cuda.mem_get_info(other)[0] for other in others),
     )
 
 

@@ -186,6 +186,11 @@ class HostTier:
             self.give_back(layer, expert)
         return blob.nbytes
 
+    def describe(self) -> str:
+        """How much of it there is, and what is below, for the user."""
+        pinned = "" if self._thread is None else f", {self.pinned_bytes / 1e9:.1f} GB of it pinned"
+        return f"{self.nbytes / 1e9:.1f} GB of experts kept in RAM{pinned}; below, {self._store.describe()}"
+
     def close(self) -> None:
         """End pinning, unpin, and close the store below. Nobody may hold a loan any more."""
         self._closing.set()

@@ -42,6 +42,7 @@ class Demand:
     scores_bytes_per_token: int = 0  # attention scores, where the architecture writes them all out
     least_slots: int = 1  # one for each expert layout
     host_free: int = 0  # where the device is a card: bytes of RAM that could be used now
+    others_free: tuple[int, ...] = ()  # of further cards: each holds as many experts as the first, and nothing else
 
     @property
     def token_bytes(self) -> int:
@@ -218,9 +219,12 @@ def _context(demand: Demand, context: int) -> tuple[int, list[str]]:
 
 
 def _room(demand: Demand, budget: int, tokens: int) -> int:
-    """Slots that fit beside so many tokens of context; negative when not even those do."""
+    """Slots that fit beside so many tokens of context; negative when not even those do. Cards have equal shares of the
+    experts, so the one with the least room counts for all."""
     rest = budget - demand.dense_bytes - demand.workspace_bytes - tokens * demand.token_bytes
-    return rest // demand.slot_bytes
+    for free in demand.others_free:
+        rest = min(rest, int(free * (budget / demand.free)) - BASE_WORKSPACE[demand.memory])
+    return rest // demand.slot_bytes * (1 + len(demand.others_free))
 
 
 def _share_out(
@@ -250,25 +254,33 @@ def _share_out(
 def _affordable(demand: Demand, budget: int, wanted: int | None, tokens: int) -> int:
     """Bytes for context that nobody asked for: what the experts leave over, or half of what both share."""
     rest = budget - demand.dense_bytes - demand.workspace_bytes
-    left = rest - (demand.total_experts if wanted is None else wanted) * demand.slot_bytes
+    left = rest - _share(demand, demand.total_experts if wanted is None else wanted) * demand.slot_bytes
     if wanted is not None and left < min(tokens, FIRST_CONTEXT) * demand.token_bytes:
         return left  # else the experts could not even start as wished
-    return min(max(rest // 2, left), rest - demand.least_slots * demand.slot_bytes)
+    return min(max(rest // 2, left), rest - _share(demand, demand.least_slots) * demand.slot_bytes)
+
+
+def _share(demand: Demand, slots: int) -> int:
+    """Of so many slots, those on one card."""
+    return -(-slots // (1 + len(demand.others_free)))
 
 
 def _too_big(demand: Demand, wanted: int | None, tokens: int) -> MemoryPlanError:
     """The moment that asks for most, in words: the start with the experts wanted, or the end with as few as can be."""
+    least = _share(demand, demand.least_slots) * demand.slot_bytes
     moments = (
-        ((wanted or demand.least_slots) * demand.slot_bytes, min(tokens, FIRST_CONTEXT)),
-        (demand.least_slots * demand.slot_bytes, tokens),
+        (_share(demand, wanted or demand.least_slots) * demand.slot_bytes, min(tokens, FIRST_CONTEXT)),
+        (least, tokens),
     )
     experts, held = max(moments, key=lambda moment: moment[0] + moment[1] * demand.token_bytes)
     context = held * demand.token_bytes
     needed = demand.dense_bytes + demand.workspace_bytes + context + experts
     short = needed - demand.free
+    if demand.others_free and short <= 0:  # the first card has room, another has not
+        return _other_card_too_small(demand, moments[0][0])
     ways = []
-    if experts - short >= demand.least_slots * demand.slot_bytes:
-        ways.append(f"give experts at most {(experts - short) / 1e9:.2f} GB")
+    if experts - short >= least:
+        ways.append(f"give experts at most {(experts - short) * (1 + len(demand.others_free)) / 1e9:.2f} GB")
     if context - short >= SHORTEST_CONTEXT * demand.token_bytes and demand.token_bytes:
         ways.append(f"choose a context of at most {held - -(-short // demand.token_bytes):,} tokens")
     ways.append("close other programs")
@@ -278,6 +290,16 @@ def _too_big(demand: Demand, wanted: int | None, tokens: int) -> MemoryPlanError
         f"Not enough {demand.memory}: the model needs at least {needed_gb} (dense weights {dense_gb}, experts "
         f"{experts_gb}, context {context_gb}, workspace {work_gb}) and {free_gb} are free, so {short_gb} are missing. "
         f"{_sentence(ways)}",
+        short,
+    )
+
+
+def _other_card_too_small(demand: Demand, experts: int) -> MemoryPlanError:
+    free = min(demand.others_free)
+    short = BASE_WORKSPACE[demand.memory] + experts - free
+    return MemoryPlanError(
+        f"Not enough {demand.memory} on a further card: its share of the experts is {experts / 1e9:.2f} GB and "
+        f"{free / 1e9:.2f} GB are free, so {short / 1e9:.2f} GB are missing. Leave it out, or give experts less.",
         short,
     )
 

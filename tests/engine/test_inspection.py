@@ -30,7 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=ram))
         if vram is not None:
             card = SimpleNamespace(torch_device=torch.device("cuda"))
-            monkeypatch.setattr(inspection, "make_device", lambda name: card)
+            monkeypatch.setattr(inspection, "make_devices", lambda names: [card])
             monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (vram, vram))
 
     return install
@@ -84,6 +84,16 @@ def test_a_card_gets_a_tier_of_ram_under_it(tmp_path: Path, machine: Machine, in
     plan = inspect(str(folder), "--experts", "10 slots")["plan"]
     assert {tier["memory"]: tier["experts"] for tier in plan["tiers"]} == {"VRAM": 10, "RAM": 20, "disk": 4}
     assert plan["host_slots"] == 20
+
+
+def test_a_second_card_takes_half_of_the_experts(tiny_chat_model: Path, machine: Machine, inspect: Any) -> None:
+    slot = inspect(str(tiny_chat_model))["slot_bytes"]
+    machine(ram=2000 * MB, vram=2000 * MB)
+    start = inspect(str(tiny_chat_model), "--experts", "1 slot")["plan"]["needed_bytes"] - slot
+    machine(ram=2000 * MB, vram=start + 4 * slot)
+    assert inspect(str(tiny_chat_model), "--experts", "8 slots")["verdict"] == "too big"
+    both = inspect(str(tiny_chat_model), "--experts", "8 slots", "--device", "cuda:0,cuda:1")
+    assert both["plan"]["slots"] == 8
 
 
 def test_a_model_whose_attention_writes_scores_out_is_planned_with_them(tmp_path: Path, inspect: Any) -> None:

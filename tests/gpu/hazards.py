@@ -140,6 +140,9 @@ class _Numbers:
         blob.fill_((layer * 37 + expert * 11) % 256)
         return blob.nbytes
 
+    def describe(self) -> str:
+        return "made up"
+
     def close(self) -> None: ...
 
 

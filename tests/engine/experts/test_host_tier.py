@@ -48,6 +48,9 @@ class Counting:
         blob.copy_(content(layer, expert, blob.nbytes))
         return blob.nbytes
 
+    def describe(self) -> str:
+        return "a counting disk"
+
     def close(self) -> None:
         self.closed = True
 
@@ -186,6 +189,14 @@ def test_layers_of_different_layouts_share_the_budget_by_weight(disk: Counting) 
             tier.read(layer, expert, blob)
             assert torch.equal(blob, content(layer, expert, layout.nbytes))
     assert len(who(tier)) == 30
+    tier.close()
+
+
+def test_it_says_how_much_it_keeps_and_what_is_below(disk: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_tier, "CHUNK", 1 << 29)
+    tier = HostTier(disk, [LAYOUT], 300_000_000, pinned=True, pinner=Pins())
+    pinning_done()
+    assert tier.describe() == "0.3 GB of experts kept in RAM, 0.3 GB of it pinned; below, a counting disk"
     tier.close()
 
 

@@ -324,6 +324,26 @@ def test_a_card_too_small_for_the_dense_part_is_too_small_whatever_the_ram():
     assert refused.value.shortfall > 0
 
 
+def test_further_cards_hold_equal_shares_of_the_experts():
+    one = on_a_card(12, 32)
+    rest = plan_memory(one, "auto").slots
+    two = plan_memory(replace(one, others_free=(12 * GB,)), "auto")
+    assert two.slots == 2 * rest
+    assert two.slots_at(two.context) == 2 * plan_memory(one, "auto").slots_at(8192)
+    tight = plan_memory(replace(one, others_free=(12 * GB, 3 * GB)), "auto")  # the smallest counts for all
+    assert tight.slots == 3 * ((int(3 * GB * 0.9) - 500 * MB) // one.slot_bytes)
+
+
+def test_a_further_card_that_is_too_small_is_said_to_be():
+    demand = replace(on_a_card(20, 32), others_free=(2 * GB,))
+    with pytest.raises(MemoryPlanError, match="further card") as refused:
+        plan_memory(demand, "1000 slots", 2048)
+    enough = 2 * GB + refused.value.shortfall
+    assert plan_memory(replace(demand, others_free=(enough,)), "1000 slots", 2048).slots == 1000
+    with pytest.raises(MemoryPlanError):
+        plan_memory(replace(demand, others_free=(enough - 1,)), "1000 slots", 2048)
+
+
 def test_the_file_cache_is_left_out_and_the_plan_says_so():
     said = what_is_counted("Direct, 2 in flight")
     assert "not the system's file cache" in said
