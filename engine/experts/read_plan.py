@@ -6,10 +6,10 @@ into place; where numbers must be converted, or direct reads want aligned memory
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -135,27 +135,37 @@ Run = Straight | Staged | Landed
 def read_runs(runs: Sequence[Run], target: torch.Tensor, staging: Sequence[Staging], helper: Executor) -> None:
     """Read every run into its place in ``target``. Raises ModelError.
 
-    staging: two of this thread's own. helper: reads the next block of a large expert while this thread moves the last
-    one, so that the disk never waits for a copy.
+    staging: two of this thread's own. helper: reads blocks of a large expert ahead while this thread moves others.
     """
-    here, there = staging
-    ahead: Future[int] | None = None
-    for run, following in zip_longest(runs, runs[1:]):
+    staged: list[Staged] = []
+    for run in runs:
         if isinstance(run, Straight):
             run.read(target)
-            continue
-        if isinstance(run, Landed):
-            run.read(target, here)
-            continue
-        begins = ahead.result() if ahead else run.stage(here)
-        ahead = helper.submit(following.stage, there) if isinstance(following, Staged) else None
-        try:
+        elif isinstance(run, Landed):
+            run.read(target, staging[0])
+        else:
+            staged.append(run)
+    if len(staged) == 1:
+        staged[0].move(staged[0].stage(staging[0]), target, staging[0])
+    elif staged:
+        _read_ahead(staged, target, staging, helper)
+
+
+def _read_ahead(runs: Sequence[Staged], target: torch.Tensor, staging: Sequence[Staging], helper: Executor) -> None:
+    """Move each run while the next is under way, and the one after it as soon as there is staging: the disk never waits
+    for a copy."""
+    under_way = deque([helper.submit(runs[1].stage, staging[1])])
+    try:
+        begins = runs[0].stage(staging[0])
+        for number, run in enumerate(runs):
+            here = staging[number % 2]
             run.move(begins, target, here)
-        except BaseException:
-            if ahead:
-                wait([ahead])  # nobody else may write there any more when the next read begins
-            raise
-        here, there = there, here
+            if number + 2 < len(runs):
+                under_way.append(helper.submit(runs[number + 2].stage, here))
+            if under_way:
+                begins = under_way.popleft().result()
+    finally:
+        wait(under_way)  # after a fault: nobody else may write into staging when the next read begins
 
 
 def plan_runs(

@@ -28,7 +28,7 @@ from engine.models.index import ExpertIndex, ParameterSource, Piece
 
 SMALL = 1 << 20  # bytes: experts of less are read through the file cache, where a read costs a third of a direct one
 MEASURED_SECONDS, MEASURED_BYTES = 0.25, 192 << 20  # at most, while loading
-HELPERS = 8  # at most: one for each reader thread
+HELPERS = 8  # at most: two for each reader thread
 ALIGNMENT = 64  # bytes; of the pieces that a conversion is given
 
 log = logging.getLogger("greenroom.store")

@@ -6,12 +6,14 @@ import errno
 import json
 import os
 import struct
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from engine.errors import ModelError
 from engine.experts import read_plan
 from engine.hardware import disk
 from engine.messages import ReadMode
@@ -100,6 +102,26 @@ def test_experts_larger_than_a_block_are_read_in_several(
     opened, model = Opened(folder, reads=reads), whole(folder, stored)
     for expert in range(EXPERTS):
         got, expected = opened.read(0, expert), opened.expected(model, 0, expert)
+        assert all(torch.equal(got[name], expected[name].float()) for name in got)
+    opened.store.close()
+
+
+@pytest.mark.parametrize("left", [3000, 50_000, 80_000])
+def test_a_fault_in_the_middle_of_an_expert_leaves_nothing_behind(
+    left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that were being read ahead do not end up in the next expert."""
+    monkeypatch.setattr(read_plan, "BLOCK", 1000)
+    folder = make_tiny("qwen2_moe", tmp_path, dtype=torch.bfloat16)
+    file = folder / "model.safetensors"
+    opened, model, good = Opened(folder), whole(folder, torch.bfloat16), file.read_bytes()
+    for _ in range(20):
+        os.truncate(file, left)
+        with pytest.raises(ModelError, match="became shorter"):
+            for layer, expert in product(range(opened.found.layers), range(EXPERTS)):
+                opened.read(layer, expert)
+        file.write_bytes(good)
+        got, expected = opened.read(0, 1), opened.expected(model, 0, 1)
         assert all(torch.equal(got[name], expected[name].float()) for name in got)
     opened.store.close()
 
