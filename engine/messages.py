@@ -24,10 +24,14 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One turn, as the chat template receives it."""
+    """One turn, as the chat template receives it.
+
+    open: the turn is not over. Only for the last one, an answer that was cut: the model goes on where ``text`` ends.
+    """
 
     role: Role
     text: str
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class UnloadModel:
 @dataclass(frozen=True, slots=True)
 class Generate:
     """Answer ``messages`` (the whole history, oldest first; the engine finds out what its KV cache already holds).
+
+    When the last message is ``open``, its answer is continued: ``Token`` and ``Finished`` carry the new text alone.
 
     log: path of the conversation's session log, to which the engine appends the answer as it streams and what every
     forward pass did; "" writes nothing. answer_id/parent_id: the ids the answer gets in that log.

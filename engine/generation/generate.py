@@ -76,12 +76,14 @@ class TextGenerator:
     def answer(
         self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
     ) -> Steps:
-        """Answer ``messages``. Yields PromptReady, Prefilled*, Decoded*, Ended.
+        """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended.
 
         stop: asked between layers; the text so far stays. Raises ModelError, OptionError; the KV cache stays usable.
         """
         prompt = self.prompt(messages, sampling.max_tokens)
-        yield from self.complete(prompt.ids, sampling, stop, prompt.notes)
+        yield from self.complete(
+            prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open
+        )
 
     def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
@@ -93,8 +95,9 @@ class TextGenerator:
         sampling: Sampling,
         stop: Callable[[], bool] = lambda: False,
         notes: tuple[str, ...] = (),
+        goes_on: bool = False,
     ) -> Steps:
-        """As ``answer``, from token ids."""
+        """As ``answer``, from token ids. goes_on: the text continues the prompt's, so a space between is part of it."""
         context = self._loaded.info.context
         if not prompt:
             raise OptionError("There is nothing to answer: the prompt is empty.")
@@ -112,7 +115,8 @@ class TextGenerator:
         yield PromptReady(len(prompt), reused, notes)
 
         clock = _Clock(Timings(len(prompt), reused))
-        stream = TextStream(self._loaded.tokenizer) if self._loaded.tokenizer else None
+        after = prompt if goes_on else ()
+        stream = TextStream(self._loaded.tokenizer, after) if self._loaded.tokenizer else None
         reason: FinishReason = "length"
         record: PassRecord | None = None
         try:

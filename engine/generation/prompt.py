@@ -16,14 +16,21 @@ def prompt_tokens(
 ) -> tuple[list[int], list[str]]:
     """Token ids of the whole prompt, and notes on what the template would not take.
 
+    An open turn at the end is what the model wrote so far, after the very prompt that it was answering: templates that
+    take a final message to be continued rewrite it (drop thoughts, strip spaces), and then the model goes on from
+    something it never said.
+
     A template that refuses a system role gets the system text at the head of the first user message; one that demands
     alternation gets neighbours of one role joined; without a template the texts follow each other as they are.
     Raises ModelError when there is no tokenizer, or the template fails in every form.
     """
+    written = messages[-1].text if messages and messages[-1].open else ""
+    if messages and messages[-1].open:
+        messages = messages[:-1]
     if tokenizer is None:
         raise ModelError("This model has no tokenizer, so it cannot chat. Add the tokenizer files to its folder.")
     if not tokenizer.chat_template:
-        text = "\n".join(message.text for message in messages)
+        text = "\n".join(message.text for message in messages) + written
         ids = tokenizer(text)["input_ids"]
         return list(ids), []
     first_error: Exception | None = None
@@ -34,7 +41,7 @@ def prompt_tokens(
         except (TemplateError, TypeError, ValueError) as error:
             first_error = first_error or error
             continue
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"]), notes
+        return list(tokenizer(text + written, add_special_tokens=False)["input_ids"]), notes
     raise ModelError(f"The model's chat template refuses this conversation: {first_error}")
 
 

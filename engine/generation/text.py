@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from transformers import PreTrainedTokenizerBase
 
 _HALF = "\ufffd"  # what a decoder shows for bytes that are no whole character
@@ -13,11 +15,16 @@ _CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")  # gpt-oss; o
 
 
 class TextStream:
-    """Collects tokens until they end on a whole character. Special tokens give no text, but those around thoughts."""
+    """Collects tokens until they end on a whole character. Special tokens give no text, but those around thoughts.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    after: the tokens before the first one, where the text goes on in the middle.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._shown: list[int] = []  # the last tokens already given out: some decoders need them to place a space
+        self._shown = list(
+            after[-_LONGEST:]
+        )  # the last tokens already given out: some decoders need them to place a space
         self._waiting: list[int] = []
         self._marks = reasoning_marks(tokenizer)
 

@@ -202,3 +202,17 @@ def test_chat_messages_go_through_the_template(generator: TextGenerator) -> None
     ready, _, _ = _run(generator.answer([ChatMessage("user", "Hello")], GREEDY))
     longer, _, _ = _run(generator.answer([ChatMessage("system", "Be brief."), ChatMessage("user", "Hello")], GREEDY))
     assert longer.prompt_tokens > ready.prompt_tokens > 3
+
+
+def test_open_answer_goes_on_where_it_was_cut(generator: TextGenerator) -> None:
+    asked = ChatMessage("user", "Hello")
+    first, _, cut = _run(generator.answer([asked], GREEDY))
+    assert cut.reason == "length"
+    written = "once upon a"
+    before = generator._loaded.tokenizer(written, add_special_tokens=False)["input_ids"]  # type: ignore[misc]
+    ready, more, ended = _run(generator.answer([asked, ChatMessage("assistant", written, open=True)], GREEDY))
+    assert ready.prompt_tokens == first.prompt_tokens + len(before)
+    assert ready.reused_tokens >= first.prompt_tokens
+    whole = generator.kv.tokens[first.prompt_tokens :]
+    shown = "".join(step.text for step in more) + ended.text
+    assert generator._loaded.tokenizer.decode(whole).startswith(written + shown[:-4])  # type: ignore[union-attr]

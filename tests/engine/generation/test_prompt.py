@@ -61,6 +61,20 @@ def test_model_without_template_continues_plain_text(tokenizer: PreTrainedTokeni
     assert notes == []
 
 
+@pytest.mark.parametrize("template", ["its own", None])
+def test_open_turn_is_what_the_model_wrote_after_the_prompt_it_was_answering(
+    tokenizer: PreTrainedTokenizerBase, template: str | None
+) -> None:
+    if template is None:
+        tokenizer.chat_template = None
+    asked = [ChatMessage("user", "Tell me")]
+    before, _ = prompt_tokens(tokenizer, asked)
+    written = "<think>hm</think>\n Once upon a "  # a template would drop the thought and strip the space
+    text, notes = _text(tokenizer, [*asked, ChatMessage("assistant", written, open=True)])
+    assert text == str(tokenizer.decode(before)) + written
+    assert notes == []
+
+
 def test_broken_template_and_missing_tokenizer_are_sentences(tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.chat_template = "{{ raise_exception('never') }}"
     with pytest.raises(ModelError, match="refuses this conversation"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import WordLevel
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from engine.generation.text import TextStream, reasoning_marks
 
@@ -52,3 +54,11 @@ def test_special_tokens_around_thoughts_are_shown(tiny_chat_model: Path) -> None
     assert "".join(pieces) + stream.flush() == text
     assert tokenizer.eos_token_id is not None
     assert stream.push(tokenizer.eos_token_id) == ""
+
+
+def test_space_at_the_seam_belongs_to_what_follows() -> None:
+    words = Tokenizer(WordLevel({"▁once": 0, "▁upon": 1}, unk_token="▁once"))
+    words.decoder = decoders.Metaspace()  # this kind drops the space before a text's first word
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)
+    assert TextStream(tokenizer).push(1) == "upon"
+    assert TextStream(tokenizer, after=[0]).push(1) == " upon"
