@@ -24,7 +24,7 @@ from engine.messages import (
     Token,
 )
 from engine.service import EngineService
-from engine.sessions.conversation import new_id
+from engine.sessions.conversation import new_id, turns
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation
 
@@ -87,9 +87,9 @@ class TerminalChat:
             return
         self._log = SessionLog.open(path)
         conversation = read_conversation(path)
-        leaf = conversation.latest_leaf()
+        leaf = conversation.chosen_leaf()
         self._leaf = leaf.id if leaf else None
-        self._messages = [ChatMessage(message.role, message.text) for message in conversation.path_to(self._leaf)]
+        self._messages = [ChatMessage(turn.role, turn.text) for turn in turns(conversation.path_to(self._leaf))]
 
     def _add(self, role: str, text: str) -> None:
         self._messages.append(ChatMessage(role, text))  # type: ignore[arg-type]

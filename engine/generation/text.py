@@ -22,9 +22,8 @@ class TextStream:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._shown = list(
-            after[-_LONGEST:]
-        )  # the last tokens already given out: some decoders need them to place a space
+        # the last tokens already given out: some decoders need them to place a space
+        self._shown = list(after[-_LONGEST:])
         self._waiting: list[int] = []
         self._marks = reasoning_marks(tokenizer)
 

@@ -1,19 +1,20 @@
-"""A conversation in memory: a tree of messages, because a regenerated answer or an edited question starts a branch."""
+"""A conversation in memory: a tree of messages, because a regenerated answer or an edited question starts a branch.
+
+An answer under an answer goes on with it: the first was cut, and the user let the model continue. Together they are one
+``Turn``.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 
-from engine.errors import SessionError
 from engine.messages import CacheCounters, FinishReason, Role, Timings
-from engine.sessions.records import PASS_PREFIX, now, parse_header, parse_record
+from engine.sessions.records import now
 
 TITLE_LENGTH = 60
 UNTITLED = "New chat"
-_HEAD_BYTES = 64 << 10  # of a file, read to find its title
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +33,90 @@ class Message:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one side said in one go: a message, or an answer with its continuations. Never empty."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def id(self) -> str:
+        """Of the first message: the one that has siblings."""
+        return self.messages[0].id
+
+    @property
+    def last(self) -> Message:
+        return self.messages[-1]
+
+    @property
+    def role(self) -> Role:
+        return self.messages[0].role
+
+    @property
+    def text(self) -> str:
+        return "".join(message.text for message in self.messages)
+
+    @property
+    def timings(self) -> Timings | None:
+        """Tokens and seconds of decoding are sums; the prompt's figures are the first request's."""
+        known = [message.timings for message in self.messages if message.timings is not None]
+        return joined_timings(known) if known else None
+
+    @property
+    def cache(self) -> CacheCounters | None:
+        known = [message.cache for message in self.messages if message.cache is not None]
+        return joined_counters(known) if known else None
+
+
+def turns(path: Iterable[Message]) -> list[Turn]:
+    """A path of messages as turns, in the same order."""
+    found: list[list[Message]] = []
+    for message in path:
+        if found and message.role == "assistant" and found[-1][0].role == "assistant":
+            found[-1].append(message)
+        else:
+            found.append([message])
+    return [Turn(tuple(messages)) for messages in found]
+
+
+def joined_timings(parts: Sequence[Timings]) -> Timings:
+    """Of an answer that was given in several parts."""
+    first = parts[0]
+    return Timings(
+        first.prompt_tokens,
+        first.reused_tokens,
+        sum(part.answer_tokens for part in parts),
+        first.first_token_seconds,
+        first.prefill_seconds,
+        sum(part.decode_seconds for part in parts),
+    )
+
+
+def joined_counters(parts: Sequence[CacheCounters]) -> CacheCounters:
+    """What several requests cost together."""
+    return CacheCounters(*(sum(getattr(part, item.name) for part in parts) for item in fields(CacheCounters)))
+
+
 @dataclass(slots=True)
 class Conversation:
-    """All messages of one file, in the order in which they began."""
+    """All messages of one file, in the order in which they began. Of each branching, one branch is the chosen one:
+    that in which something was added last, or which the user turned to since."""
 
     id: str
     created: str = ""
+    name: str = ""  # the title that the user gave it
     messages: dict[str, Message] = field(default_factory=dict)
     models: tuple[str, ...] = ()  # names of the models that answered, in order
     damaged: int = 0  # lines that could not be read and were skipped
     torn: bool = False  # the last line was cut short by a crash
     _replies: dict[str, list[str]] = field(default_factory=dict, repr=False)  # ids under each parent's id
+    _chosen: dict[str | None, str] = field(default_factory=dict, repr=False)  # the reply shown under each id
+    _tip: str | None = field(default=None, repr=False)  # the message that was added last, while its branch is chosen
 
     @property
     def title(self) -> str:
-        """From the first thing the user said."""
-        return next((title_of(m.text) for m in self.messages.values() if m.role == "user"), UNTITLED)
+        """The user's, else from the first thing the user said."""
+        return self.name or next((title_of(m.text) for m in self.messages.values() if m.role == "user"), UNTITLED)
 
     def add(self, message: Message) -> None:
         """Add a message, or replace the one with its id, which keeps its place."""
@@ -59,6 +128,11 @@ class Conversation:
             self._replies[before.parent].remove(message.id)
         if message.parent is not None:
             self._replies.setdefault(message.parent, []).append(message.id)
+        if message.parent is not None and message.parent == self._tip:
+            self._chosen[message.parent] = message.id  # all above is chosen already
+        else:
+            self.choose(message.id)
+        self._tip = message.id
 
     def remove(self, id: str) -> None:
         """Forget a message, in memory only. What replied to it becomes a root."""
@@ -84,14 +158,30 @@ class Conversation:
         known = message.parent is not None and message.parent in self.messages
         return self.children(message.parent if known else None)
 
-    def latest_leaf(self, under: str | None = None) -> Message | None:
-        """The newest message without replies; with ``under``, the newest among what follows that message."""
-        for message in reversed(self.messages.values()):
-            if self._replies.get(message.id):
-                continue
-            if under is None or any(m.id == under for m in self.path_to(message.id)):
-                return message
-        return None
+    def choose(self, id: str) -> None:
+        """From here on the branch with this message is the one shown."""
+        seen: set[str] = set()
+        child: str | None = id
+        while child is not None and child in self.messages and child not in seen:
+            seen.add(child)  # a damaged file might go round in circles
+            above = self.messages[child].parent
+            parent = above if above in self.messages else None
+            self._chosen[parent] = child
+            child = parent
+        self._tip = None
+
+    def chosen_leaf(self, under: str | None = None) -> Message | None:
+        """The end of the chosen branch; with ``under``, of what follows that message. None when there is no message."""
+        leaf = self.messages[under] if under is not None else None
+        seen: set[str] = set()
+        while True:
+            here = leaf.id if leaf is not None else None
+            replies = [reply for reply in self.children(here) if reply.id not in seen]
+            if not replies:
+                return leaf
+            chosen = self._chosen.get(here)
+            leaf = next((reply for reply in replies if reply.id == chosen), replies[-1])
+            seen.add(leaf.id)
 
     def path_to(self, leaf: str | None) -> list[Message]:
         """From the root down to ``leaf``: what the model is shown. Empty for None."""
@@ -105,68 +195,12 @@ class Conversation:
         return path
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationEntry:
-    """A line in the list of conversations. ``problem`` says in a sentence why it cannot be opened."""
-
-    id: str
-    path: Path
-    title: str
-    modified: float  # seconds since 1970
-    problem: str = ""
-
-
 def new_id() -> str:
     """An id for a message."""
     return uuid.uuid4().hex
 
 
-def title_of(text: str) -> str:
+def title_of(text: str, otherwise: str = UNTITLED) -> str:
     """The first line that says something, shortened."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), UNTITLED)
+    line = next((line.strip() for line in text.splitlines() if line.strip()), otherwise)
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
-
-
-def list_conversations(folder: Path) -> list[ConversationEntry]:
-    """Every log in the folder, newest first. Reads only the head of each; damaged ones are listed with a problem."""
-    try:
-        paths = [path for path in folder.iterdir() if path.suffix == ".jsonl" and not path.is_dir()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise SessionError(f"The folder with the conversations, {folder}, cannot be read: {error.strerror}.") from error
-    return sorted(map(_entry, paths), key=lambda entry: entry.modified, reverse=True)
-
-
-def _entry(path: Path) -> ConversationEntry:
-    modified = 0.0
-    try:
-        modified = path.stat().st_mtime
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if not head:
-            raise SessionError(f"“{path.name}” is empty: Greenroom was ended before anything was saved in it.")
-        lines = head.split(b"\n")
-        if parse_record(lines[0]) is not None or not _rescuable(lines[1:]):
-            parse_header(lines[0], path.name)
-        return ConversationEntry(path.stem, path, _title_in(lines[1:]), modified)
-    except SessionError as error:
-        return ConversationEntry(path.stem, path, path.stem, modified, str(error))
-    except OSError as error:
-        problem = f"“{path.name}” cannot be read: {error.strerror or error}."
-        return ConversationEntry(path.stem, path, path.stem, modified, problem)
-
-
-def _title_in(lines: Iterable[bytes]) -> str:
-    for line in lines:
-        if line.startswith(PASS_PREFIX):
-            continue
-        record = parse_record(line)
-        if record and record["type"] == "message" and record.get("role") == "user":
-            return title_of(str(record.get("text", "")))
-    return UNTITLED
-
-
-def _rescuable(lines: Iterable[bytes]) -> bool:
-    """Whether messages follow a first line that is damaged; the reader then reads those."""
-    return any(record is not None and record["type"] == "message" for record in map(parse_record, lines))

@@ -1,4 +1,4 @@
-"""Handing a conversation to someone else: the log itself, or Markdown to read. Both appear whole or not at all."""
+"""Handing a conversation to someone else: the log itself, Markdown, or a web page. All appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import BinaryIO
 
 from engine.errors import SessionError
 from engine.sessions import appendfile
-from engine.sessions.conversation import Conversation, Message
+from engine.sessions.conversation import Conversation, title_of
+from engine.sessions.outline import outline
 from engine.sessions.reader import read_conversation, read_records
-
-_SPEAKERS = {"system": "System", "user": "You", "assistant": "Answer"}
-_REASONS = {"length": "ended at the token limit", "stopped": "stopped", "error": "ended by an error"}
+from engine.sessions.webpage import SPEAKERS, Split, as_html, no_thoughts, note_of
 
 
 def export_jsonl(path: Path, target: Path) -> None:
@@ -29,34 +28,40 @@ def export_jsonl(path: Path, target: Path) -> None:
                 out.write(line)
 
 
-def export_markdown(path: Path, target: Path, leaf: str | None = None) -> None:
-    """Write the branch that ends at ``leaf`` (None: the newest) as Markdown. SessionError like ``export_jsonl``."""
-    text = as_markdown(read_conversation(path), leaf)
-    with _written_whole(path, target) as out:
-        out.write(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
+def export_markdown(path: Path, target: Path, leaf: str | None = None, whole: bool = False) -> None:
+    """Write the branch that ends at ``leaf`` (None: the chosen one) as Markdown; with ``whole``, all others after it.
+
+    SessionError like ``export_jsonl``.
+    """
+    _write_text(path, target, as_markdown(read_conversation(path), leaf, whole))
 
 
-def as_markdown(conversation: Conversation, leaf: str | None = None) -> str:
-    """One branch of a conversation for people to read."""
-    if leaf is None:
-        newest = conversation.latest_leaf()
-        leaf = newest.id if newest else None
+def export_html(
+    path: Path, target: Path, leaf: str | None = None, whole: bool = False, split: Split = no_thoughts
+) -> None:
+    """Like ``export_markdown``, as one web page that needs no other file; ``split`` tells thought from answer."""
+    _write_text(path, target, as_html(read_conversation(path), leaf, whole, split))
+
+
+def as_markdown(conversation: Conversation, leaf: str | None = None, whole: bool = False) -> str:
+    """A conversation for people to read."""
     parts = [f"# {conversation.title}"]
     facts = [fact for fact in (conversation.created, ", ".join(conversation.models)) if fact]
     if facts:
         parts.append(f"*{' · '.join(facts)}*")
-    for message in conversation.path_to(leaf):
-        parts.append(f"## {_SPEAKERS[message.role]}")
-        parts.append(message.text.strip("\n"))
-        note = _note(message)
-        if note:
-            parts.append(f"*({note})*")
+    for section in outline(conversation, leaf, whole):
+        if section.instead_of is not None:
+            parts += ["---", f"*In place of “{title_of(section.instead_of.text, '…')}”:*"]
+        for turn in section.turns:
+            parts += [f"## {SPEAKERS[turn.role]}", turn.text.strip("\n")]
+            if note := note_of(turn):
+                parts.append(f"*({note})*")
     return "\n\n".join(parts) + "\n"
 
 
-def _note(message: Message) -> str:
-    facts = [_REASONS.get(message.reason or "", ""), message.error]
-    return ": ".join(fact for fact in facts if fact)
+def _write_text(source: Path, target: Path, text: str) -> None:
+    with _written_whole(source, target) as out:
+        out.write(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -45,8 +45,7 @@ class SessionLog:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise appendfile.failure(folder, error) from error
-        name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(3)}"
-        return cls.create_at(folder / f"{name}.jsonl", program)
+        return cls.create_at(new_path(folder), program)
 
     @classmethod
     def create_at(cls, path: Path, program: str) -> SessionLog:
@@ -79,6 +78,16 @@ class SessionLog:
         record = {"type": "message", "id": id, "parent": parent, "role": role, "text": text, "time": now()}
         record.update({key: _plain(value) for key, value in extra.items()})
         self._file.write(encode_record(record))
+
+    def append_choice(self, message: str) -> None:
+        """Say that the branch with this message is the one shown from here on."""
+        shared = self._file
+        shared.buffer(encode_record({"type": "choice", "message": message, "time": now()}))
+        shared.flush()
+
+    def append_title(self, title: str) -> None:
+        """Give the conversation a title, "" for the one it makes itself; on the disk when this returns."""
+        self._file.write(encode_record({"type": "title", "title": title, "time": now()}))
 
     def append_model(
         self,
@@ -238,6 +247,11 @@ class SessionLog:
         if self._quoted[0] != answer:
             self._quoted = (answer, json.dumps(answer))
         return self._quoted[1]
+
+
+def new_path(folder: Path) -> Path:
+    """A file name in ``folder`` that no conversation has; by name they are in the order in which they began."""
+    return folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(3)}.jsonl"
 
 
 def _plain(value: Any) -> Any:

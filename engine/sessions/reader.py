@@ -16,7 +16,7 @@ import numpy as np
 from engine.errors import SessionError
 from engine.messages import CacheCounters, Timings
 from engine.sessions import appendfile, packing
-from engine.sessions.conversation import Conversation, Message
+from engine.sessions.conversation import Conversation, Message, title_of
 from engine.sessions.records import PASS_PREFIX, Header, parse_header, parse_record
 
 _T = TypeVar("_T")
@@ -131,6 +131,11 @@ def read_conversation(path: Path) -> Conversation:
                 drafts.pop(message.id, None)
         elif kind in ("start", "delta"):
             _draft(record, conversation, drafts)
+        elif kind == "choice":
+            if (chosen := str(record.get("message", ""))) in conversation.messages:
+                conversation.choose(chosen)
+        elif kind == "title":
+            conversation.name = title_of(str(record.get("title", "")), "")
         elif kind == "model" and (name := str(record.get("name", ""))) not in models:
             models.append(name)
     for answer, pieces in drafts.items():

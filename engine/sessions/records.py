@@ -14,7 +14,7 @@ from engine.errors import SessionError
 
 VERSION = 1
 PASS_PREFIX = b'{"type":"pass"'  # pass records start so, to be skipped without parsing
-KNOWN_TYPES = frozenset({"header", "message", "model", "start", "delta", "pass"})
+KNOWN_TYPES = frozenset({"header", "message", "model", "start", "delta", "pass", "choice", "title"})
 
 
 @dataclass(frozen=True, slots=True)

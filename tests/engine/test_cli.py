@@ -55,7 +55,7 @@ def test_chat_answers_a_prompt_and_writes_a_log_that_can_be_continued(
     assert first["cache"]["decode_hits"] == counted.decode_hits  # type: ignore[index]
     assert main([*ask, "--prompt", "And then?", "--log", str(log)]) == 0
     conversation = read_conversation(log)
-    leaf = conversation.latest_leaf()
+    leaf = conversation.chosen_leaf()
     assert leaf is not None
     roles = [message.role for message in conversation.path_to(leaf.id)]
     assert roles == ["user", "assistant", "user", "assistant"]

@@ -1,12 +1,13 @@
-"""The message tree, and the list of conversations."""
+"""The message tree: branches, the one that is chosen, and answers given in several parts."""
 
-import os
+import time
 
 import pytest
 
-from engine.errors import SessionError
-from engine.sessions.conversation import Conversation, Message, list_conversations
+from engine.messages import CacheCounters, Timings
+from engine.sessions.conversation import Conversation, Message, turns
 from engine.sessions.log import SessionLog
+from engine.sessions.reader import read_conversation
 
 
 @pytest.fixture
@@ -32,11 +33,11 @@ def test_a_regenerated_answer_is_a_sibling(talk):
     assert ids(talk.path_to("b")) == ["s", "u", "b"]
 
 
-def test_the_latest_leaf_is_where_the_conversation_goes_on(talk):
-    assert talk.latest_leaf().id == "b"
+def test_the_chosen_leaf_is_where_the_conversation_goes_on(talk):
+    assert talk.chosen_leaf().id == "b"
     reply = talk.branch("a", "user", "and then?")
-    assert talk.latest_leaf().id == reply.id
-    assert talk.latest_leaf(under="b").id == "b"
+    assert talk.chosen_leaf().id == reply.id
+    assert talk.chosen_leaf(under="b").id == "b"
     assert ids(talk.path_to(reply.id)) == ["s", "u", "a", reply.id]
 
 
@@ -47,7 +48,7 @@ def test_an_edited_question_branches_at_the_root_too(talk):
 
 def test_an_empty_conversation_has_no_leaf_and_a_title_all_the_same():
     empty = Conversation("c")
-    assert empty.latest_leaf() is None
+    assert empty.chosen_leaf() is None
     assert empty.path_to(None) == []
     assert empty.title == "New chat"
 
@@ -60,7 +61,7 @@ def test_a_lost_parent_and_a_circle_do_no_harm():
     conversation.add(Message("me", "me", "user", "my own parent"))
     assert ids(conversation.children(None)) == ["x"]
     assert len(conversation.path_to("q")) == 2
-    assert conversation.latest_leaf().id == "x"
+    assert conversation.chosen_leaf().id == "x"
 
 
 def test_a_replaced_message_keeps_its_place_and_a_removed_one_is_gone(talk):
@@ -68,7 +69,7 @@ def test_a_replaced_message_keeps_its_place_and_a_removed_one_is_gone(talk):
     assert ids(talk.children("u")) == ["a", "b"]
     talk.remove("b")
     assert ids(talk.children("u")) == ["a"]
-    assert talk.latest_leaf().id == "a"
+    assert talk.chosen_leaf().id == "a"
 
 
 @pytest.mark.parametrize(
@@ -86,36 +87,65 @@ def test_the_title_is_the_first_line_the_user_said(text, title):
     assert conversation.title == title
 
 
-def test_the_list_shows_newest_first_and_damaged_ones_with_their_problem(tmp_path):
-    for age, title in [(300, "oldest"), (200, "older"), (100, "newest")]:
-        with SessionLog.create(tmp_path, "test") as log:
-            log.append_message("s", None, "system", "Be kind.")
-            log.append_message("u", "s", "user", title)
-        os.utime(log.path, (1e9 - age, 1e9 - age))
-    (tmp_path / "future.jsonl").write_text('{"type":"header","version":2}\n')
-    (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "broken.jsonl").write_bytes(b"\xff\xfe\x00garbage")
-    (tmp_path / "notes.txt").write_text("not listed")
-    (tmp_path / "folder.jsonl").mkdir()
-    (tmp_path / "dangling.jsonl").symlink_to(tmp_path / "nowhere")
-    entries = list_conversations(tmp_path)
-    assert [entry.title for entry in entries if not entry.problem] == ["newest", "older", "oldest"]
-    problems = {entry.id: entry.problem for entry in entries if entry.problem}
-    assert "newer Greenroom" in problems["future"]
-    assert "is empty" in problems["empty"]
-    assert "not a Greenroom" in problems["broken"]
-    assert "cannot be read" in problems["dangling"]
-    assert len(entries) == 7
+def test_the_branch_shown_is_the_one_used_last_or_turned_to_since(talk):
+    assert talk.chosen_leaf().id == "b"
+    talk.choose("a")
+    assert talk.chosen_leaf().id == "a"
+    other = talk.branch(None, "user", "another beginning")
+    assert talk.chosen_leaf().id == other.id
+    below = talk.branch("b", "user", "and then?")
+    assert talk.chosen_leaf().id == below.id
+    talk.choose("a")
+    assert talk.chosen_leaf().id == "a"
+    talk.choose("b")
+    assert talk.chosen_leaf().id == below.id
 
 
-def test_a_list_of_nothing_is_empty_and_an_unreadable_folder_is_told(tmp_path):
-    assert list_conversations(tmp_path / "not yet") == []
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SessionError, match="cannot be read"):
-        list_conversations(tmp_path / "file")
+def test_every_branching_remembers_its_own_choice(talk):
+    first = talk.branch("a", "user", "one way")
+    talk.branch("a", "user", "another way")
+    talk.choose(first.id)
+    talk.choose("b")
+    assert talk.chosen_leaf(under="a").id == first.id
 
 
-def test_the_title_of_a_rescued_conversation_is_listed(tmp_path):
-    (tmp_path / "x.jsonl").write_text('{"ty\n{"type":"message","id":"u","parent":null,"role":"user","text":"Hi"}\n')
-    [entry] = list_conversations(tmp_path)
-    assert (entry.title, entry.problem) == ("Hi", "")
+def test_an_answer_under_an_answer_is_one_turn_with_one_bill(talk):
+    def part(id, parent, reason, count, hits):
+        timings = Timings(10, 4, count, 0.5, 0.4, count / 10)
+        talk.add(Message(id, parent, "assistant", id, reason=reason, timings=timings, cache=CacheCounters(0, 0, hits)))
+
+    part("Once upon", "u", "length", 6, 30)
+    part(" a time", "Once upon", "end", 3, 20)
+    [system, user, answer] = turns(talk.path_to(" a time"))
+    assert (system.text, user.id) == ("text of s", "u")
+    assert (answer.id, answer.text, answer.last.reason) == ("Once upon", "Once upon a time", "end")
+    assert answer.timings == Timings(10, 4, 9, 0.5, 0.4, pytest.approx(0.9))
+    assert answer.cache.decode_hits == 50
+    assert turns(talk.path_to("a"))[-1].timings is None
+
+
+def test_a_choice_and_a_title_are_remembered_in_the_log(tmp_path):
+    with SessionLog.create(tmp_path, "test") as log:
+        log.append_message("u", None, "user", "Hello")
+        log.append_message("a", "u", "assistant", "Hi", reason="end")
+        log.append_message("b", "u", "assistant", "Good day", reason="end")
+        assert read_conversation(log.path).chosen_leaf().id == "b"
+        log.append_choice("a")
+        log.append_title("  Greetings\nof all kinds")
+    conversation = read_conversation(log.path)
+    assert (conversation.chosen_leaf().id, conversation.title) == ("a", "Greetings")
+    with SessionLog.open(log.path) as log:
+        log.append_title("")
+        log.append_choice("no such message")
+    conversation = read_conversation(log.path)
+    assert (conversation.chosen_leaf().id, conversation.title) == ("a", "Hello")
+
+
+def test_a_long_talk_is_followed_to_its_end_quickly():
+    conversation = Conversation("c")
+    for number in range(5000):
+        parent = str(number - 1) if number else None
+        conversation.add(Message(str(number), parent, "user" if number % 2 == 0 else "assistant", "text"))
+    began = time.perf_counter()
+    assert conversation.chosen_leaf().id == "4999"
+    assert time.perf_counter() - began < 0.5

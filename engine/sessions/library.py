@@ -1,0 +1,273 @@
+"""All conversations of the data folder at once: their titles for the list, and all their text for the search.
+
+Reading a thousand logs takes seconds, so what was found in each is kept in one small database beside their folder, and
+a file is read again only when it changed. The database holds nothing that is not in the logs: a damaged one is made
+anew, and where there can be none everything is kept in memory.
+
+Not for several threads: whoever makes a ``Library`` uses and closes it on one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from engine.errors import SessionError
+from engine.sessions import appendfile
+from engine.sessions.conversation import UNTITLED, Conversation, title_of
+from engine.sessions.reader import read_conversation
+from engine.sessions.records import PASS_PREFIX, parse_header, parse_record
+from engine.sessions.snippet import Snippet, fold, snippet
+
+log = logging.getLogger("greenroom.sessions")
+
+VERSION = 1  # of the tables; another one's are dropped
+MOST_HITS = 200
+_HEAD_BYTES = 64 << 10  # of a file, read to find its title before there was time for all of it
+_TABLES = """
+CREATE TABLE IF NOT EXISTS conversations(
+    name TEXT PRIMARY KEY, size INTEGER, changed INTEGER, title TEXT, spoken REAL, problem TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS messages(name TEXT, id TEXT, text TEXT, folded TEXT);
+CREATE INDEX IF NOT EXISTS messages_of ON messages(name);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationEntry:
+    """A line in the list of conversations. ``problem`` says in a sentence why it cannot be opened."""
+
+    id: str
+    path: Path
+    title: str
+    modified: float  # when something was said last, seconds since 1970
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A conversation that has all the words; ``message`` (id, "" when only its title has them) and where in it."""
+
+    entry: ConversationEntry
+    message: str
+    snippet: Snippet
+
+
+class Library:
+    """The conversations in ``folder``, which need not exist yet; ``database`` None keeps everything in memory."""
+
+    def __init__(self, folder: Path, database: Path | None = None) -> None:
+        self._folder = folder
+        self._path = database
+        self._db = self._open()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # ---------------------------------------------------------------------------------------------- the list
+
+    def entries(self) -> list[ConversationEntry]:
+        """Every log in the folder, latest first, at once: of those that changed only the head is read.
+
+        SessionError when the folder cannot be read; a file that cannot be is listed with a problem.
+        """
+        known = self._known()
+        found = []
+        for path, stat in self._files():
+            size, changed, title, spoken, problem = known.get(path.name, (0, 0, "", 0.0, ""))
+            if title and stat and (size, changed) == (stat.st_size, stat.st_mtime_ns):
+                found.append(ConversationEntry(path.stem, path, title, spoken, problem))
+            else:
+                found.append(self._from_head(path, stat, "" if problem else title))
+        return sorted(found, key=lambda entry: entry.modified, reverse=True)
+
+    def refresh(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Read what changed, newest first, and forget what is gone. True when everything is known now."""
+        files = {path.name: (path, stat) for path, stat in self._files()}
+        known = self._known()
+        for name in known.keys() - files.keys():
+            self.forget(name)
+        changed = []
+        for name, (path, stat) in files.items():
+            if stat and known.get(name, (None, None))[:2] != (stat.st_size, stat.st_mtime_ns):
+                changed.append((stat.st_mtime_ns, path, stat))
+        for _, path, stat in sorted(changed, key=lambda item: item[0], reverse=True):
+            if stopped():
+                return False
+            self._read(path, stat)
+        return True
+
+    def forget(self, name: str) -> None:
+        """Keep nothing of the file with this name."""
+        with self._db:
+            self._db.execute("DELETE FROM messages WHERE name = ?", (name,))
+            self._db.execute("DELETE FROM conversations WHERE name = ?", (name,))
+
+    # ------------------------------------------------------------------------------------------------ search
+
+    def search(self, text: str, stopped: Callable[[], bool] = lambda: False) -> list[Hit]:
+        """Conversations in which every word of ``text`` occurs, latest first, MOST_HITS at most.
+
+        Parts of words count; case and accents do not. What changed is read first. Empty when ``stopped`` said so.
+        """
+        words = list(dict.fromkeys(fold(text).split()))
+        if not words or not self.refresh(stopped):
+            return []
+        self._db.set_progress_handler(lambda: int(stopped()), 20_000)
+        try:
+            names: set[str] | None = None
+            for word in sorted(words, key=len, reverse=True):
+                rows = self._db.execute("SELECT DISTINCT name FROM messages WHERE instr(folded, ?)", (word,))
+                having = {name for (name,) in rows}
+                names = having if names is None else names & having
+            entries = [entry for entry in self.entries() if entry.path.name in (names or ())]
+            phrase = " ".join(fold(text).split())
+            return [self._hit(entry, words, phrase) for entry in entries[:MOST_HITS]]
+        except sqlite3.OperationalError:
+            if stopped():
+                return []
+            raise
+        finally:
+            self._db.set_progress_handler(None, 0)
+
+    def _hit(self, entry: ConversationEntry, words: list[str], phrase: str) -> Hit:
+        """The message that fits best: with the phrase as it was typed, else with most of the words."""
+        best, id, text = 0, "", entry.title
+        for rowid, folded in self._db.execute("SELECT rowid, folded FROM messages WHERE name = ?", (entry.path.name,)):
+            score = len(words) + 1 if phrase in folded else sum(word in folded for word in words)
+            if score > best:
+                best, (id, text) = score, self._message(rowid)
+        return Hit(entry, id, snippet(text, words, phrase))
+
+    def _message(self, rowid: int) -> tuple[str, str]:
+        row: tuple[str, str] = self._db.execute("SELECT id, text FROM messages WHERE rowid = ?", (rowid,)).fetchone()
+        return row
+
+    # ------------------------------------------------------------------------------------------------- files
+
+    def _files(self) -> list[tuple[Path, os.stat_result | None]]:
+        """Every log with what the system says of it, None where it says nothing."""
+        try:
+            paths = [path for path in self._folder.iterdir() if path.suffix == ".jsonl" and not path.is_dir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SessionError(
+                f"The folder with the conversations, {self._folder}, cannot be read: {error.strerror}."
+            ) from error
+        return [(path, _stat(path)) for path in paths]
+
+    def _from_head(self, path: Path, stat: os.stat_result | None, title: str) -> ConversationEntry:
+        """What can be said at once of a file that changed; ``title`` is what it was called before."""
+        modified = stat.st_mtime if stat else 0.0
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+            _check(path, head)
+            title = title or _title_in(head)
+            return ConversationEntry(path.stem, path, title, modified)
+        except SessionError as error:
+            return ConversationEntry(path.stem, path, path.stem, modified, str(error))
+        except OSError as error:
+            return ConversationEntry(path.stem, path, path.stem, modified, str(appendfile.failure(path, error)))
+
+    def _read(self, path: Path, stat: os.stat_result) -> None:
+        """Keep what is in this file now."""
+        title, spoken, problem = path.stem, stat.st_mtime, ""
+        rows: list[tuple[str, str, str, str]] = []
+        try:
+            if stat.st_size == 0:
+                _check(path, b"")
+            conversation = read_conversation(path)
+            title, spoken = conversation.title, _last_spoken(conversation) or spoken
+            rows = [(path.name, m.id, m.text, fold(m.text)) for m in conversation.messages.values() if m.text]
+            rows.append((path.name, "", title, fold(title)))
+        except SessionError as error:
+            problem = str(error)
+        with self._db:
+            self.forget(path.name)
+            self._db.execute(
+                "INSERT INTO conversations VALUES (?, ?, ?, ?, ?, ?)",
+                (path.name, stat.st_size, stat.st_mtime_ns, _clean(title), spoken, problem),
+            )
+            self._db.executemany("INSERT INTO messages VALUES (?, ?, ?, ?)", [tuple(map(_clean, row)) for row in rows])
+
+    # ----------------------------------------------------------------------------------------- the database
+
+    def _known(self) -> dict[str, tuple[int, int, str, float, str]]:
+        rows = self._db.execute("SELECT name, size, changed, title, spoken, problem FROM conversations")
+        return {row[0]: row[1:] for row in rows}
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            for attempt in ("as it is", "anew"):
+                try:
+                    if attempt == "anew":
+                        self._path.unlink(missing_ok=True)
+                    return self._connect(str(self._path))
+                except (sqlite3.Error, OSError) as error:
+                    log.warning("%s cannot be used %s: %s", self._path, attempt, error)
+        return self._connect(":memory:")
+
+    def _connect(self, name: str) -> sqlite3.Connection:
+        if name != ":memory:":
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(name, timeout=5)
+        try:
+            db.execute("PRAGMA secure_delete = ON")  # what the user deletes is gone from here too
+            db.execute("PRAGMA synchronous = OFF")  # losing it costs a second reading
+            if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                db.executescript("DROP TABLE IF EXISTS conversations; DROP TABLE IF EXISTS messages;")
+            db.executescript(_TABLES)
+            db.execute(f"PRAGMA user_version = {VERSION}")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _check(path: Path, head: bytes) -> None:
+    """SessionError when this is the beginning of no log that can be read."""
+    if not head:
+        raise SessionError(f"“{path.name}” is empty: Greenroom was ended before anything was saved in it.")
+    first, *others = head.split(b"\n")
+    rescuable = any(record is not None and record["type"] == "message" for record in map(parse_record, others))
+    if parse_record(first) is not None or not rescuable:
+        parse_header(first, path.name)
+
+
+def _title_in(head: bytes) -> str:
+    for line in head.split(b"\n")[1:]:
+        if line.startswith(PASS_PREFIX):
+            continue
+        record = parse_record(line)
+        if record and record["type"] == "message" and record.get("role") == "user":
+            return title_of(str(record.get("text", "")))
+    return UNTITLED
+
+
+def _last_spoken(conversation: Conversation) -> float:
+    """When the latest message was added, seconds since 1970; 0 where no message says."""
+    times = [0.0]
+    for message in conversation.messages.values():
+        try:
+            times.append(datetime.fromisoformat(message.time).timestamp())
+        except ValueError:
+            continue
+    return max(times)
+
+
+def _clean(text: str) -> str:
+    """Without the half characters that a model may have written and no database takes."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
