@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from app.theme import Theme, font, space
 from engine.errors import SessionError
-from engine.sessions.conversation import ConversationEntry, list_conversations
+from engine.sessions.library import ConversationEntry, Library
 
 PATH = Qt.ItemDataRole.UserRole
 
@@ -72,7 +72,7 @@ class Sidebar(QWidget):
         """Read the folder again."""
         self.list.clear()
         try:
-            entries = list_conversations(self._folder)
+            entries = Library(self._folder).entries()
         except SessionError as error:
             self.empty.setText(str(error))
             entries = []

@@ -27,7 +27,7 @@ class ChatSession:
         """Read a saved conversation; SessionError when it cannot be. The file is only locked when it is added to."""
         session = cls(path.parent, program)
         conversation = read_conversation(path)
-        leaf = conversation.latest_leaf()
+        leaf = conversation.chosen_leaf()
         session.messages = conversation.path_to(leaf.id if leaf else None)
         session.path = path
         session.damaged = conversation.damaged
