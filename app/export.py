@@ -1,4 +1,4 @@
-"""File > Export: the conversation as it was logged (.jsonl), or to be read (Markdown)."""
+"""File > Export: the conversation as it was logged (.jsonl), or to be read (Markdown, web page)."""
 
 from __future__ import annotations
 
@@ -7,39 +7,71 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from app.chat.reasoning import split
 from app.messages import SmallDialog
 from app.settings import Settings
 from engine.errors import SessionError
-from engine.sessions.export import export_jsonl, export_markdown
+from engine.sessions.export import export_html, export_jsonl, export_markdown
+from engine.sessions.outline import has_branches
+from engine.sessions.reader import read_conversation
 
 
-def export_conversation(window: QWidget, settings: Settings, path: Path, title: str) -> None:
-    """Ask for a file and write it; the window says when that fails, and why."""
-    markdown = window.tr("Markdown, to be read (*.md)")
-    log = window.tr("Session log, with every routed expert (*.jsonl)")
+def export_conversation(
+    window: QWidget, settings: Settings, path: Path, title: str, leaf: str | None = None
+) -> SmallDialog | None:
+    """Ask for a file and write it: the branch that ends at ``leaf`` (None: the chosen one), or all branches.
+
+    The dialog that says why, when that failed.
+    """
+    kinds = _kinds(window, path)
     folder = settings.export_folder if Path(settings.export_folder).is_dir() else str(Path.home())
     suggested = str(Path(folder) / f"{file_name(title)}.md")
     chosen, kind = QFileDialog.getSaveFileName(
-        window, window.tr("Export conversation"), suggested, f"{markdown};;{log}"
+        window, window.tr("Export conversation"), suggested, ";;".join(kinds), next(iter(kinds))
     )
     if not chosen:
-        return
+        return None
+    suffix, whole = kinds.get(kind, (".md", False))
     target = Path(chosen)
-    if not target.suffix:
-        target = target.with_suffix(".jsonl" if kind == log else ".md")
+    if target.suffix not in (".md", ".html", ".jsonl"):
+        target = target.with_name(target.name + suffix)
     settings.export_folder = str(target.parent)
-    problem = write_export(path, target)
-    if problem:
-        dialog = SmallDialog(window, window.tr("The conversation was not exported"))
-        dialog.add_text(problem)
-        dialog.add_button(window.tr("Close")).setDefault(True)
-        dialog.present()
+    problem = write_export(path, target, leaf, whole)
+    if not problem:
+        return None
+    dialog = SmallDialog(window, window.tr("The conversation was not exported"))
+    dialog.add_text(problem)
+    dialog.add_button(window.tr("Close")).setDefault(True)
+    dialog.present()
+    return dialog
 
 
-def write_export(path: Path, target: Path) -> str:
+def _kinds(window: QWidget, path: Path) -> dict[str, tuple[str, bool]]:
+    """What the file dialog offers -> the name's ending, and whether all branches are written."""
+    kinds = {
+        window.tr("Markdown, to be read (*.md)"): (".md", False),
+        window.tr("Web page, to be read (*.html)"): (".html", False),
+    }
+    try:
+        branches = has_branches(read_conversation(path))
+    except SessionError:
+        branches = False  # writing will say why
+    if branches:
+        kinds[window.tr("Markdown with all branches (*.md)")] = (".md", True)
+        kinds[window.tr("Web page with all branches (*.html)")] = (".html", True)
+    kinds[window.tr("Session log, with every routed expert (*.jsonl)")] = (".jsonl", True)
+    return kinds
+
+
+def write_export(path: Path, target: Path, leaf: str | None = None, whole: bool = False) -> str:
     """Write ``target`` in the format its name asks for; a sentence when that failed, else nothing."""
     try:
-        (export_jsonl if target.suffix == ".jsonl" else export_markdown)(path, target)
+        if target.suffix == ".jsonl":
+            export_jsonl(path, target)
+        elif target.suffix == ".html":
+            export_html(path, target, leaf, whole, split)
+        else:
+            export_markdown(path, target, leaf, whole)
     except SessionError as error:
         return str(error)
     return ""

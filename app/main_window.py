@@ -12,12 +12,15 @@ from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QStackedWidget, QVB
 
 from app import messages
 from app.answer_style import AnswerStyle, in_words
+from app.background import Background
 from app.chat.composer import Composer
 from app.chat.controller import ChatController
 from app.chat.counting import PromptCounter
 from app.chat.empty import EmptyState
 from app.chat.transcript import COLUMN_WIDTH, Transcript
+from app.conversations import Conversations
 from app.dialogs.model_picker import ModelPicker
+from app.drafts import Drafts
 from app.engine_client import EngineClient
 from app.export import export_conversation
 from app.model_state import DEMO, ModelState
@@ -27,8 +30,9 @@ from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.theme import Theme, space
+from app.toast import Toast
 from app.top_bar import TopBar
-from engine.messages import LoadModel, ModelLoaded
+from engine.messages import LoadModel, ModelLoaded, Sampling
 
 log = logging.getLogger("greenroom.window")
 
@@ -53,15 +57,23 @@ class MainWindow(QMainWindow):
         self._picker: ModelPicker | None = None
         self.state = ModelState(client, settings, self)
         self.top = TopBar(theme, self.state)
-        self.sidebar = Sidebar(theme, conversations)
+        self.background = Background(self)
+        self.sidebar = Sidebar(theme, conversations, self.background)
         self.transcript = Transcript(theme)
         self.empty = EmptyState(theme, self.state)
         self.style_of_answers = AnswerStyle(settings, self)
         self.composer = Composer(theme)
         self.panels = PanelsColumn(theme)
         self.chat = ChatController(client, self.transcript, conversations, program, self)
+        self.chat.sampling = self._sampling
         self.counter = PromptCounter(client, self.state, self.chat, self.composer, self.style_of_answers, self)
+        self.drafts = Drafts(conversations.parent / "drafts", self.composer, self.chat, self)
         self._lay_out()
+        self.undo_toast = Toast(theme, self._middle, self.composer)
+        self.toast = Toast(theme, self._middle, self.composer, below=self.undo_toast)
+        self.conversations = Conversations(
+            conversations, self.sidebar, self.chat, self.drafts, self.toast, self.undo_toast, self.background, self
+        )
         self._make_menus()
         self._connect()
         self._restore()
@@ -163,7 +175,10 @@ class MainWindow(QMainWindow):
         self._add(file, self.tr("&New chat"), "Ctrl+N", self.new_chat)
         self._add(file, self.tr("Open &model…"), "Ctrl+L", self.open_picker)
         file.addSeparator()
+        self._copy_all = self._add(file, self.tr("&Copy conversation"), "Ctrl+Shift+C", self.conversations.copy_all)
         self._export = self._add(file, self.tr("&Export conversation…"), "Ctrl+E", self.export)
+        self._add(file, self.tr("&Import conversations…"), "", self.conversations.ask_for_import)
+        self._undo = self._add(file, self.tr("&Undo delete"), "Ctrl+Shift+Z", self.conversations.undo)
         file.addSeparator()
         quit_action = self._add(file, self.tr("&Quit"), "Ctrl+Q", self.close)
         quit_action.setMenuRole(QAction.MenuRole.QuitRole)
@@ -172,6 +187,7 @@ class MainWindow(QMainWindow):
         self._show_panels = self._add(view, self.tr("&Panels"), "Ctrl+J", self._toggle_panels)
         for action in (self._show_sidebar, self._show_panels):
             action.setCheckable(True)
+        self._add(view, self.tr("&Search conversations"), "Ctrl+K", self.search)
         view.addSeparator()
         themes = view.addMenu(self.tr("&Theme"))
         group = QActionGroup(self)
@@ -204,6 +220,9 @@ class MainWindow(QMainWindow):
         self.top.pill.clicked.connect(self.open_picker)
         self.sidebar.new_chat.connect(self.new_chat)
         self.sidebar.opened.connect(self.open_conversation)
+        self.sidebar.export_wanted.connect(self._export_entry)
+        self.sidebar.left.connect(self.composer.setFocus)
+        self.conversations.changed.connect(self._refresh)
         self.composer.sent.connect(self.send)
         self.composer.stopped.connect(self.stop)
         self.composer.options_wanted.connect(self.sheet.toggle)
@@ -255,6 +274,10 @@ class MainWindow(QMainWindow):
             hint = self.tr("Type already; you can send once the model is ready")
         self.composer.set_state(ready, busy, hint)
         self._export.setEnabled(self.chat.session.path is not None)
+        self._copy_all.setEnabled(bool(self.chat.session.turns))
+        self._undo.setEnabled(self.conversations.can_undo)
+        self.chat.refresh_actions()
+        self.sidebar.set_writing(self.chat.writing_in)
         self.centre.setCurrentWidget(self.empty if self.transcript.empty else self.transcript)
 
     @Slot(str)
@@ -305,18 +328,30 @@ class MainWindow(QMainWindow):
         self.composer.setFocus()
 
     @Slot(Path)
-    def open_conversation(self, path: Path) -> None:
-        self.chat.open(path)
+    @Slot(Path, str)
+    def open_conversation(self, path: Path, message: str = "") -> None:
+        self.chat.open(path, message)
         self._refresh()
         self.composer.setFocus()
 
     @Slot(str)
     def send(self, text: str) -> None:
-        model = self.state.model
-        if model is not None and self.chat.send(text, self.style_of_answers.style.sampling):
+        chosen = self._sampling()
+        if chosen is not None and self.chat.send(text, chosen):
             self.composer.clear()
         self._refresh()
         self.composer.setFocus()
+
+    def _sampling(self) -> Sampling | None:
+        """How the next answer is sampled; None while no model is ready."""
+        return self.style_of_answers.style.sampling if self.state.model is not None else None
+
+    @Slot()
+    def search(self) -> None:
+        """To the search field, unfolding its column."""
+        if not self.sidebar.isVisibleTo(self):
+            self._toggle_sidebar()
+        self.sidebar.start_search()
 
     @Slot()
     def stop(self) -> None:
@@ -352,7 +387,13 @@ class MainWindow(QMainWindow):
     def export(self) -> None:
         session = self.chat.session
         if session.path is not None:
-            export_conversation(self, self.settings, session.path, session.title)
+            export_conversation(self, self.settings, session.path, session.title, session.leaf)
+
+    @Slot(Path, str)
+    def _export_entry(self, path: Path, title: str) -> None:
+        """Export from the list; of the conversation on the screen the branch that is seen."""
+        leaf = self.chat.session.leaf if self.chat.session.path == path else None
+        export_conversation(self, self.settings, path, title, leaf)
 
     @Slot()
     def _toggle_sidebar(self) -> None:
@@ -387,12 +428,16 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Gone from the screen at once; the engine then has a few seconds to finish its files."""
+        if not self._closing:
+            self._remember()
+            self.drafts.save()
+            self.conversations.close()
+            self.background.close()
         if self._closing or not self.client.running:
             event.accept()
             return
         event.ignore()
         self._closing = True
-        self._remember()
         self.hide()
         self.client.shut_down(SHUTDOWN_SECONDS)
 

@@ -145,6 +145,9 @@ QProgressBar::chunk { background: $accent; border-radius: 2px; }
 QFrame[card="raised"] { background: $surface_raised; border: 1px solid $border; border-radius: 8px; }
 QFrame[card="note"] { background: $surface; border: 1px solid $border; border-radius: 8px; }
 QFrame[card="error"] { background: $surface; border: 1px solid $danger; border-radius: 8px; }
+QLabel[card="drop"] {
+    background: $surface_raised; border: 2px dashed $accent; border-radius: 8px; color: $text;
+}
 QFrame[line="true"] { background: $border; border: none; max-height: 1px; min-height: 1px; }
 
 QWidget#sidebar { background: $sidebar; border-right: 1px solid $border; }

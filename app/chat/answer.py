@@ -8,6 +8,7 @@ from PySide6.QtCore import QMargins, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from app.chat.actions import AnswerActions
 from app.chat.body import MarkdownBody
 from app.chat.cards import Label
 from app.chat.column import Column
@@ -127,6 +128,8 @@ class Footer(QWidget):
         self.raw = self._button(self.tr("Raw"), self.tr("Show the answer as the model wrote it"))
         self.raw.setToolTip(self.tr("The text as the model wrote it, with its marks and its thought"))
         self.raw.setCheckable(True)
+        self.turn_actions = AnswerActions(self)
+        self.turn_actions.hide()
 
     def _button(self, text: str, name: str) -> QPushButton:
         button = QPushButton(text, self)
@@ -138,7 +141,7 @@ class Footer(QWidget):
 
     def fit(self, width: int) -> int:
         """Figures and buttons on one line where they fit, else the buttons below."""
-        buttons = [widget for widget in (self.copy, self.raw) if not widget.isHidden()]
+        buttons = [widget for widget in (self.copy, self.raw, self.turn_actions) if not widget.isHidden()]
         for widget in buttons:
             widget.adjustSize()
         taken = sum(widget.width() + space(4) for widget in buttons)
@@ -176,6 +179,8 @@ class AnswerView(Column):
         self.footer = Footer(self)
         self.footer.copy.clicked.connect(self.copy)
         self.footer.raw.toggled.connect(self.show_raw)
+        self.turn_actions = self.footer.turn_actions
+        self.turn_actions.changed.connect(lambda: self.refit(self.footer))
         self.add(self.body)
         self.add(self.footer, gap=space(2))
         self._back = QTimer(self)
@@ -286,7 +291,8 @@ class AnswerView(Column):
         self.footer.raw.setVisible(bool(text))
         self.footer.label.setText(in_a_line(reason, timings, cache))
         self.footer.label.setToolTip(in_full(reason, timings, cache))
-        self.footer.setVisible(bool(text or self.footer.label.text()))
+        self.turn_actions.show()
+        self.footer.show()
         self.refit(self.footer)
 
     # ------------------------------------------------------------------------------------------------- copy

@@ -5,10 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QTextBlockFormat, QTextCursor
+from PySide6.QtCore import QEvent, QRectF, Qt
+from PySide6.QtGui import (
+    QColor,
+    QEnterEvent,
+    QGuiApplication,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QTextBlockFormat,
+    QTextCursor,
+)
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
+from app.chat.actions import UserActions
 from app.chat.prose import LEADING, TextView
 from app.theme import RADIUS, Theme, font, space
 
@@ -19,7 +29,7 @@ LEAD = 2  # px that Qt adds below the last line and not above the first
 
 
 class UserBubble(QWidget):
-    """What the user said, as it was typed, on the right."""
+    """What the user said, as it was typed, on the right; what can be done with it stands to its left."""
 
     def __init__(self, theme: Theme, text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -32,6 +42,9 @@ class UserBubble(QWidget):
         cursor = QTextCursor(self._text.document())
         cursor.select(QTextCursor.SelectionType.Document)
         cursor.mergeBlockFormat(block)
+        self.turn_actions = UserActions(self)
+        self.turn_actions.copy_wanted.connect(lambda: QGuiApplication.clipboard().setText(self.text))
+        self.turn_actions.changed.connect(self._place_actions)
         theme.changed.connect(self.update)
 
     @property
@@ -39,12 +52,26 @@ class UserBubble(QWidget):
         return self._text.toPlainText()
 
     def fit(self, width: int) -> int:
-        most = max(40, int(width * BUBBLE_SHARE) - 2 * PAD_X)
+        beside = self.turn_actions.sizeHint().width() + space(3)
+        most = max(40, min(int(width * BUBBLE_SHARE), width - beside) - 2 * PAD_X)
         self._text.fit(most)
         inner = min(most, math.ceil(self._text.document().idealWidth()) + 1)
         height = self._text.fit(inner)
         self._text.setGeometry(width - inner - PAD_X, PAD_Y + LEAD, inner, height)
+        self._place_actions()
         return height + 2 * PAD_Y
+
+    def _place_actions(self) -> None:
+        """At the foot of the bubble's left side."""
+        row, text = self.turn_actions, self._text.geometry()
+        row.adjustSize()
+        row.move(text.left() - PAD_X - space(3) - row.width(), text.bottom() + PAD_Y - LEAD - row.height())
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        self.turn_actions.veil(False)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self.turn_actions.veil(True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         inside = QRectF(self._text.geometry()).adjusted(-PAD_X, -PAD_Y - LEAD, PAD_X, PAD_Y - LEAD)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QRectF, Qt, Signal, Slot
-from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QPainter, QPaintEvent, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.attachments import MAX_FILES, Attachment, NotText, quoted, read_attachment, size_in_words
@@ -160,6 +160,11 @@ class Composer(QWidget):
     def _text_changed(self) -> None:
         self._update()
         self.changed.emit()
+
+    def set_text(self, text: str) -> None:
+        """Put another draft in place of what is there; the caret goes behind it."""
+        self.input.setPlainText(text)
+        self.input.moveCursor(QTextCursor.MoveOperation.End)
 
     @Slot()
     def _update(self) -> None:

@@ -7,38 +7,31 @@ and coming back finds it as it stands.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from PySide6.QtWidgets import QWidget
 from shiboken6 import isValid
 
 from app.chat.answer import AnswerView
 from app.chat.cards import UserBubble
+from app.chat.editor import MessageEditor
+from app.chat.live import LiveAnswer, whole
 from app.chat.session import ChatSession
 from app.chat.transcript import Transcript
+from app.chat.views import TurnView, TurnViews
 from app.engine_client import EngineClient
 from engine.errors import SessionError
 from engine.messages import ChatMessage, Failed, Finished, Generate, PrefillProgress, Sampling, Started
-from engine.sessions.conversation import Message, new_id
+from engine.sessions import appendfile
+from engine.sessions.conversation import Turn, new_id
 
 log = logging.getLogger("greenroom.chat")
 
-
-@dataclass(slots=True)
-class LiveAnswer:
-    """The answer under way."""
-
-    session: ChatSession
-    id: str  # of the request, and of the answer in the log
-    parent: str
-    view: AnswerView | None
-    text: list[str] = field(default_factory=list)
-    status: str = ""
-    prompt_tokens: int = 0
+LONG_TAIL = 60  # turns; more are built anew from the end, as time allows
+RELEASE_MS, RELEASE_TRIES = 25, 80  # for the engine to close a log after its last event
 
 
 class ChatController(QObject):
@@ -60,7 +53,15 @@ class ChatController(QObject):
         self._program = program
         self._live: LiveAnswer | None = None
         self.system = ""  # said to the model before everything else
+        self._editor: MessageEditor | None = None
+        self._waiting: list[Callable[[], None]] = []  # for the answer under way to end
+        self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
+        self.views = TurnViews(transcript.theme, self)
+        self.views.edit_wanted.connect(self.edit)
+        self.views.again_wanted.connect(self.regenerate)
+        self.views.more_wanted.connect(self.go_on)
+        self.views.stepped.connect(self.step)
         client.started.connect(self._started)
         client.prefill_progress.connect(self._prefilling)
         client.tokens.connect(self._tokens)
@@ -76,6 +77,11 @@ class ChatController(QObject):
     def busy_elsewhere(self) -> bool:
         return self._live is not None and self._live.session is not self.session
 
+    @property
+    def writing_in(self) -> Path | None:
+        """The conversation that the answer under way belongs to."""
+        return self._live.session.path if self._live is not None else None
+
     # --------------------------------------------------------------------------------------- conversations
 
     def new_chat(self) -> None:
@@ -84,8 +90,8 @@ class ChatController(QObject):
         self.context_used.emit(0)
         self.session_changed.emit()
 
-    def open(self, path: Path) -> None:
-        """Show a saved conversation; a card says so when it cannot be read."""
+    def open(self, path: Path, message: str = "") -> None:
+        """Show a saved conversation, at ``message`` if there is such a one; a card says so when it cannot be read."""
         live = self._live
         if live is not None and live.session.path == path:
             session = live.session
@@ -96,47 +102,182 @@ class ChatController(QObject):
                 self.new_chat()
                 self._transcript.add_card("error", self.tr("This conversation cannot be opened"), str(error))
                 return
+            if message in session.conversation.messages:
+                session.conversation.choose(message)
+                session.follow()
         self._change_session(session)
-        makers: list[Callable[[], QWidget]] = [partial(self._message_view, message) for message in session.messages]
-        characters = [len(message.text) for message in session.messages]
-        if live is not None and live.session is session:
-            makers.append(self._live_view)
-        self._transcript.show_messages(makers, characters)
+        self._show_all(message)
         if session.damaged:
             words = self.tr("%1 lines of its file cannot be read and are left out. The rest is complete.")
             if session.damaged == 1:
                 words = self.tr("A line of its file cannot be read and is left out. The rest is complete.")
             title = self.tr("A part of this conversation is damaged")
             self._transcript.add_card("note", title, words.replace("%1", str(session.damaged)))
-        last = next((m for m in reversed(session.messages) if m.timings is not None), None)
-        used = last.timings.prompt_tokens + last.timings.answer_tokens if last and last.timings else 0
-        self.context_used.emit(used)
+        self._show_context_used()
         self.session_changed.emit()
+
+    def let_go(self, path: Path, then: Callable[[], None]) -> None:
+        """Have no more to do with a conversation: stop its answer, leave it, close its file; then call ``then``."""
+        live = self._live
+        if live is not None and live.session.path == path:
+            self._waiting.append(partial(self._when_released, path, then, RELEASE_TRIES))
+            self.stop()
+        if self.session.path == path:
+            self.new_chat()
+        if live is None or live.session.path != path:
+            self._when_released(path, then, RELEASE_TRIES)
+
+    def _when_released(self, path: Path, then: Callable[[], None], tries: int) -> None:
+        if tries and appendfile.is_open(path):
+            QTimer.singleShot(RELEASE_MS, self, partial(self._when_released, path, then, tries - 1))
+        else:
+            then()
 
     def _change_session(self, session: ChatSession) -> None:
         if self.session is not session and not (self._live is not None and self._live.session is self.session):
             self.session.close()
         if self._live is not None:
             self._live.view = None
+        self._editor = None
+        self.views.clear()
         self.session = session
 
-    def _message_view(self, message: Message) -> QWidget:
-        if message.role != "assistant":
-            return UserBubble(self._transcript.theme, message.text)
-        view = AnswerView(self._transcript.theme)
-        view.show_answer(message.text, message.reason, message.timings, message.cache)
-        if message.error:
-            view.add_note(message.error)
-        return view
+    def _show_all(self, message: str = "") -> None:
+        """Fill the transcript with the path, and the answer under way below it; ``message`` is to be seen."""
+        session, live = self.session, self._live
+        turns = session.turns
+        if live is not None and live.session is session and live.before is not None:
+            turns = turns[:-1]
+        makers: list[Callable[[], QWidget]] = [self._maker(turn) for turn in turns]
+        characters = [len(turn.text) for turn in turns]
+        if live is not None and live.session is session:
+            makers.append(self._live_view)
+        at = next((at for at, turn in enumerate(turns) if message in (m.id for m in turn.messages)), None)
+        self._transcript.show_messages(makers, characters, at)
+
+    def _maker(self, turn: Turn) -> Callable[[], QWidget]:
+        """Makes the widget of a turn, whenever the reader comes near."""
+        return partial(self.views.make, turn, self.session)
+
+    def _keep(self, turn: Turn, view: TurnView) -> None:
+        """This widget shows this turn from here on, and can be made anew."""
+        self.views.keep(turn, view, self.session)
+        self._transcript.settle(view, self._maker(turn))
+
+    def _replace_from(self, view: QWidget, turns: Sequence[Turn], hold: bool = False) -> list[TurnView]:
+        """Show these turns in the place of ``view`` and all below it."""
+        others = [self.views.make(turn, self.session) for turn in turns]
+        self._transcript.replace_from(view, *others, hold=hold)
+        for other, turn in zip(others, turns, strict=True):
+            self._transcript.settle(other, self._maker(turn))
+        return others
 
     def _live_view(self) -> QWidget:
         view = AnswerView(self._transcript.theme)
         live = self._live
         if live is not None:
             live.view = view
+            view.feed(live.shown)
             view.show_status(live.status)
-            view.feed("".join(live.text))
         return view
+
+    def _show_context_used(self) -> None:
+        last = next((m for m in reversed(self.session.messages) if m.timings is not None), None)
+        self.context_used.emit(last.timings.prompt_tokens + last.timings.answer_tokens if last and last.timings else 0)
+
+    # -------------------------------------------------------------------------------------------- branches
+
+    @Slot(str, int)
+    def step(self, id: str, number: int) -> None:
+        """Turn to another version of a turn, and to what follows that one."""
+        session = self.session
+        versions, view = session.versions(id), self.views.get(id)
+        if view is None or self._writing_here or not 0 <= number < len(versions):
+            return
+        forward = number > versions.index(id)
+        session.choose(versions[number])
+        self._end_edit()
+        at = next(at for at, turn in enumerate(session.turns) if versions[number] in (m.id for m in turn.messages))
+        if len(session.turns) - at > LONG_TAIL:
+            self.views.clear()
+            self._show_all(versions[number])
+        else:
+            others = self._replace_from(view, session.turns[at:], hold=True)
+            if others[0].turn_actions.versions is not None:
+                others[0].turn_actions.versions.take_focus(forward)
+        self._show_context_used()
+        self.session_changed.emit()
+
+    @Slot(str)
+    def edit(self, id: str) -> None:
+        """Let the user say a message otherwise."""
+        turn, view = self.session.turn(id), self.views.get(id)
+        if turn is None or view is None or self._writing_here:
+            return
+        self._end_edit()
+        editor = self._editor = MessageEditor(self._transcript.theme, turn.text)
+        editor.sent.connect(partial(self._say_otherwise, id))
+        editor.cancelled.connect(self._end_edit)
+        editor.height_changed.connect(lambda: self._transcript.column.refit(editor))
+        self._transcript.swap(view, editor)
+        self.refresh_actions()
+        editor.setFocus()
+
+    @Slot()
+    def _end_edit(self) -> None:
+        editor, self._editor = self._editor, None
+        if editor is not None and isValid(editor):
+            widgets = self._transcript.column.widgets()
+            original = widgets[widgets.index(editor) + 1]
+            self._transcript.remove(editor)
+            original.show()
+            self._transcript.column.refit(original)
+            turn = next((turn for turn in self.session.turns if self.views.get(turn.id) is original), None)
+            if turn is not None:
+                self._transcript.settle(original, self._maker(turn))
+
+    def _say_otherwise(self, id: str, text: str) -> None:
+        sampling = self.sampling()
+        if sampling is not None and self._live is None:
+            self._say(text, sampling, instead_of=id)
+
+    @Slot(str)
+    def regenerate(self, id: str) -> None:
+        """Ask for another answer beside this one."""
+        sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
+        if sampling is None or self._live is not None or view is None or turn is None:
+            return
+        self._end_edit()
+        self.session.rewind(id)
+        if self.session.leaf is None:  # an answer to nothing, in a log from elsewhere
+            self.session.follow()
+            return
+        answer = AnswerView(self._transcript.theme)
+        self._transcript.replace_from(view, answer)
+        self._ask(sampling, answer)
+
+    @Slot(str)
+    def go_on(self, id: str) -> None:
+        """Let the model continue the last answer, which was cut."""
+        sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
+        if sampling is None or self._live is not None or view is None or turn is None:
+            return
+        self._end_edit()
+        answer = AnswerView(self._transcript.theme)
+        answer.feed(turn.text)
+        self._transcript.replace_from(view, answer)
+        self._ask(sampling, answer, before=turn)
+
+    def refresh_actions(self) -> None:
+        """Let every message say what can be done with it now."""
+        can_ask = self.sampling() is not None and not self.busy
+        self.views.allow(can_ask, not self._writing_here, self.session)
+        if self._editor is not None:
+            self._editor.allow(can_ask)
+
+    @property
+    def _writing_here(self) -> bool:
+        return self._live is not None and self._live.session is self.session
 
     # ---------------------------------------------------------------------------------------------- asking
 
@@ -144,32 +285,51 @@ class ChatController(QObject):
         """Say ``text`` and ask for an answer. False when it could not be saved: nothing was sent then."""
         if self._live is not None:
             return False
+        self._end_edit()
+        return self._say(text, sampling)
+
+    def _say(self, text: str, sampling: Sampling, instead_of: str | None = None) -> bool:
         new = self.session.path is None
         try:
-            message = self.session.say(text)
+            self.session.say(text, instead_of)
         except SessionError as error:
             self._transcript.add_card(
                 "error", self.tr("Your message could not be saved, so it was not sent"), str(error)
             )
             self._transcript.scroll_to_end()
             return False
-        self._transcript.add_user(text)
-        live = LiveAnswer(self.session, new_id(), message.id, self._transcript.add_answer())
-        self._live = live
-        self._set_status(self.tr("Reading the prompt…"))
-        self._client.send(Generate(live.id, self.prompt(), sampling, str(self.session.path), live.id, message.id))
-        self.busy_changed.emit(True)
+        if instead_of is None:
+            bubble = self._transcript.add_user(text)
+        else:
+            bubble = UserBubble(self._transcript.theme, text)
+            self._editor, editor = None, self._editor
+            old = editor or self.views.get(instead_of)
+            assert old is not None
+            self._transcript.replace_from(old, bubble)
+            self._transcript.scroll_to_end()
+        self._keep(self.session.turns[-1], bubble)
+        self._ask(sampling, self._transcript.add_answer())
         if self.session.path is not None:
             self.said.emit(self.session.path, self.session.title)
-        if new:
+        if new or instead_of is not None:
             self.session_changed.emit()
         return True
 
-    def prompt(self, draft: str = "") -> tuple[ChatMessage, ...]:
-        """What the model is given for the next answer, with ``draft`` said last."""
+    def prompt(self, draft: str = "", open_end: bool = False) -> tuple[ChatMessage, ...]:
+        """What the model is given for the next answer: with ``draft`` said last, or with the last answer to go on."""
         system = (ChatMessage("system", self.system),) if self.system.strip() else ()
         said = (ChatMessage("user", draft),) if draft else ()
-        return (*system, *self.session.history(), *said)
+        return (*system, *self.session.history(open_end), *said)
+
+    def _ask(self, sampling: Sampling, view: AnswerView, before: Turn | None = None) -> None:
+        """Have the engine answer the end of the path, or go on with ``before``."""
+        session = self.session
+        assert session.leaf is not None
+        live = self._live = LiveAnswer(session, new_id(), session.leaf, view, before)
+        self._set_status(self.tr("Reading the prompt…"))
+        prompt = self.prompt(open_end=before is not None)
+        self._client.send(Generate(live.id, prompt, sampling, str(session.path), live.id, live.parent))
+        self.busy_changed.emit(True)
 
     def stop(self) -> None:
         if self._live is not None:
@@ -220,7 +380,10 @@ class ChatController(QObject):
         if live is None or live.id != request_id:
             return
         if text:
+            if live.before is not None and not live.text:
+                self._set_status("")
             live.text.append(text)
+            live.status = ""
             if (view := self._view(live)) is not None:
                 view.feed(text)
         if live.session is self.session:
@@ -232,16 +395,15 @@ class ChatController(QObject):
         if live is None or live.id != event.request_id:
             return
         self._live = None
-        live.session.answered(live.id, live.parent, event.text, event.reason)
+        live.session.answered(live.id, live.parent, event)
         if (view := self._view(live)) is not None:
-            view.finish(event)
+            view.finish(whole(event, live.before))
+            self._keep(live.session.turns[-1], view)
             if event.error:
                 self._transcript.add_card("error", self.tr("The answer broke off"), event.error)
         if live.session is self.session:
             self.context_used.emit(event.timings.prompt_tokens + event.timings.answer_tokens)
-        else:
-            live.session.close()
-        self.busy_changed.emit(False)
+        self._ended(live)
         self.finished.emit(event)
 
     @Slot(object)
@@ -252,9 +414,19 @@ class ChatController(QObject):
         if event.details:
             log.error("The engine failed to %s: %s\n%s", event.doing, event.text, event.details)
         self._live = None
+        live.session.follow()  # what stood there before stands there again
         if (view := self._view(live)) is not None:
-            self._transcript.remove(view)
+            at = next((at for at, turn in enumerate(live.session.turns) if turn.last.id == live.parent), None)
+            others = live.session.turns[at + 1 :] if at is not None and live.before is None else ()
+            again = [live.before] if live.before is not None else others
+            self._replace_from(view, again)
             self._transcript.add_card("error", self.tr("There is no answer to this"), event.text)
+        self._ended(live)
+
+    def _ended(self, live: LiveAnswer) -> None:
         if live.session is not self.session:
             live.session.close()
         self.busy_changed.emit(False)
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()

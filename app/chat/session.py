@@ -2,72 +2,146 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from app.chat.reasoning import split
-from engine.messages import ChatMessage, FinishReason
-from engine.sessions.conversation import UNTITLED, Message, new_id, title_of
+from engine.errors import SessionError
+from engine.messages import ChatMessage, Finished
+from engine.sessions.conversation import Conversation, Message, Turn, new_id, turns
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation
 
+log = logging.getLogger("greenroom.chat")
+
 
 class ChatSession:
-    """One conversation, one path through it. The file is made with the first message, never for an empty chat."""
+    """One conversation, and one path through its tree. The file is made with the first message, none for an empty chat.
+
+    ``leaf`` is the end of the path: what is said next comes below it.
+    """
 
     def __init__(self, folder: Path, program: str) -> None:
         self._folder = folder
         self._program = program
         self._log: SessionLog | None = None
         self.path: Path | None = None
-        self.messages: list[Message] = []
-        self.damaged = 0  # lines of the file that could not be read
+        self.conversation = Conversation(id="")
+        self.leaf: str | None = None
+        self.turns: tuple[Turn, ...] = ()
 
     @classmethod
     def open(cls, path: Path, program: str) -> ChatSession:
         """Read a saved conversation; SessionError when it cannot be. The file is only locked when it is added to."""
         session = cls(path.parent, program)
-        conversation = read_conversation(path)
-        leaf = conversation.chosen_leaf()
-        session.messages = conversation.path_to(leaf.id if leaf else None)
+        session.conversation = read_conversation(path)
         session.path = path
-        session.damaged = conversation.damaged
+        session.follow()
         return session
 
     @property
-    def title(self) -> str:
-        return next((title_of(message.text) for message in self.messages if message.role == "user"), UNTITLED)
+    def messages(self) -> list[Message]:
+        """The path, from the first message to the leaf."""
+        return [message for turn in self.turns for message in turn.messages]
 
     @property
-    def leaf(self) -> str | None:
-        return self.messages[-1].id if self.messages else None
+    def title(self) -> str:
+        return self.conversation.title
 
-    def say(self, text: str) -> Message:
-        """Add the user's message; it is on the disk when this returns, else SessionError."""
-        if self._log is None:
-            self._log = SessionLog.open(self.path) if self.path else SessionLog.create(self._folder, self._program)
-            self.path = self._log.path
-        message = Message(new_id(), self.leaf, "user", text)
-        self._log.append_message(message.id, message.parent, message.role, message.text)
-        self.messages.append(message)
+    @property
+    def damaged(self) -> int:
+        """Lines of the file that could not be read."""
+        return self.conversation.damaged
+
+    # ------------------------------------------------------------------------------------------------ the path
+
+    def follow(self, leaf: str | None = None) -> None:
+        """Go along the chosen branch, or to this leaf."""
+        if leaf is None:
+            end = self.conversation.chosen_leaf()
+            leaf = end.id if end else None
+        self.leaf = leaf
+        self.turns = tuple(turns(self.conversation.path_to(leaf)))
+
+    def turn(self, id: str) -> Turn | None:
+        """The turn on the path that begins with this message."""
+        return next((turn for turn in self.turns if turn.id == id), None)
+
+    def versions(self, id: str) -> list[str]:
+        """Ids of a message and its alternatives, oldest first."""
+        return [message.id for message in self.conversation.siblings(id)]
+
+    def choose(self, id: str) -> None:
+        """Turn to the branch with this message, and remember that; a file that cannot be added to costs the memory."""
+        self.conversation.choose(id)
+        self.follow()
+        try:
+            self._open_log().append_choice(id)
+        except SessionError as error:
+            log.info("the choice of branch is not remembered: %s", error)
+
+    # ---------------------------------------------------------------------------------------------- saying
+
+    def say(self, text: str, instead_of: str | None = None) -> Message:
+        """Add the user's message at the end, or beside the message it replaces.
+
+        It is on the disk when this returns, else SessionError and nothing has changed.
+        """
+        parent = self.leaf if instead_of is None else self.conversation.messages[instead_of].parent
+        message = Message(new_id(), parent, "user", text)
+        self._open_log().append_message(message.id, message.parent, message.role, message.text)
+        self.conversation.add(message)
+        self.follow(message.id)
         return message
 
-    def answered(self, id: str, parent: str, text: str, reason: FinishReason) -> None:
-        """The engine has answered, and has written the answer into the log itself."""
-        self.messages.append(Message(id, parent, "assistant", text, reason=reason))
+    def rewind(self, id: str) -> None:
+        """Go back to where this message was said, and leave it out: another one will be."""
+        self.follow(self.conversation.messages[id].parent)
 
-    def history(self) -> tuple[ChatMessage, ...]:
-        """What the model is given, in turns that alternate: past thoughts, and answers without a word, are left out."""
-        turns: list[ChatMessage] = []
-        for message in self.messages:
-            text = message.text
-            if message.role == "assistant":
+    def answered(self, id: str, parent: str, event: Finished) -> None:
+        """The engine has answered, and has written the answer into the log itself."""
+        answer = Message(
+            id,
+            parent,
+            "assistant",
+            event.text,
+            reason=event.reason,
+            timings=event.timings,
+            cache=event.cache,
+            seed=event.seed,
+            error=event.error,
+        )
+        self.conversation.add(answer)
+        self.follow(id)
+
+    def rename(self, title: str) -> None:
+        """Give the conversation a title, "" for the one it makes itself. SessionError when it could not be saved."""
+        self._open_log().append_title(title)
+        self.conversation.name = title
+
+    def history(self, open_end: bool = False) -> tuple[ChatMessage, ...]:
+        """What the model is given, in turns that alternate: past thoughts, and answers without a word, are left out.
+
+        open_end: the last answer is to be continued, so it is given as the model wrote it.
+        """
+        given: list[ChatMessage] = []
+        for turn in self.turns:
+            last = open_end and turn is self.turns[-1]
+            text = turn.text
+            if turn.role == "assistant" and not last:
                 text = split(text)[1] or text
             if not text:
                 continue
-            if turns and turns[-1].role == message.role:
-                text = f"{turns.pop().text}\n\n{text}"
-            turns.append(ChatMessage(message.role, text))
-        return tuple(turns)
+            if given and given[-1].role == turn.role:
+                text = f"{given.pop().text}\n\n{text}"
+            given.append(ChatMessage(turn.role, text, open=last))
+        return tuple(given)
+
+    def _open_log(self) -> SessionLog:
+        if self._log is None:
+            self._log = SessionLog.open(self.path) if self.path else SessionLog.create(self._folder, self._program)
+            self.path = self._log.path
+        return self._log
 
     def close(self) -> None:
         """Let go of the file."""

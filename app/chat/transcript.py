@@ -201,6 +201,8 @@ class Transcript(QScrollArea):
         self._follow()
 
     def _place_jump(self) -> None:
+        if self._at_end and self.jump.hasFocus():
+            self.setFocus()  # else Qt hands it to the first button in the column, and scrolls there
         self.jump.setVisible(not self._at_end)
         if not self._at_end:
             self.jump.adjustSize()

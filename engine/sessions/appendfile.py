@@ -209,6 +209,12 @@ def flush_pending(path: Path) -> None:
         shared.flush()
 
 
+def is_open(path: Path) -> bool:
+    """Whether anybody in this process still adds to ``path``."""
+    with _open_files_lock:
+        return path.absolute().resolve() in _open_files
+
+
 def failure(path: Path, error: OSError) -> SessionError:
     """The sentence for a conversation file that could not be opened, read or written."""
     name = f"“{path.name}”"

@@ -1,0 +1,38 @@
+"""The answer under way, and what came out when it was given in several parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from app.chat.answer import AnswerView
+from app.chat.session import ChatSession
+from engine.messages import Finished
+from engine.sessions.conversation import Turn, joined_counters, joined_timings
+
+
+@dataclass(slots=True)
+class LiveAnswer:
+    """The answer under way."""
+
+    session: ChatSession
+    id: str  # of the request, and of the answer in the log
+    parent: str
+    view: AnswerView | None
+    before: Turn | None = None  # the cut answer that goes on
+    text: list[str] = field(default_factory=list)
+    status: str = ""
+    prompt_tokens: int = 0
+
+    @property
+    def shown(self) -> str:
+        """All that is to be read of it by now."""
+        return (self.before.text if self.before else "") + "".join(self.text)
+
+
+def whole(event: Finished, before: Turn | None) -> Finished:
+    """The end of an answer that was given in several parts, as if it had been one."""
+    if before is None:
+        return event
+    timings = joined_timings([before.timings, event.timings]) if before.timings else event.timings
+    cache = joined_counters([before.cache, event.cache]) if before.cache else event.cache
+    return replace(event, text=before.text + event.text, timings=timings, cache=cache)
