@@ -17,12 +17,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from PySide6.QtCore import QEventLoop, QPoint, Qt, QTimer
+from PySide6.QtCore import QEventLoop, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QWidget
 
@@ -31,6 +30,8 @@ from app.chat.cards import Card
 from app.export import write_export
 from app.gaps import GapMeter
 from app.program import Program
+from app.selftest_conversations import ConversationSteps
+from app.selftest_tools import StepFailed, check, until
 from engine.messages import CacheSnapshot, Finished, LoadModel
 from engine.sessions.conversation import new_id
 from engine.sessions.log import SessionLog
@@ -73,10 +74,6 @@ The standard library has it too: `heapq.merge(a, b)` does the same lazily, for a
 """
 
 
-class StepFailed(Exception):
-    """A step did not hold; the text says what was seen instead."""
-
-
 @dataclass(slots=True)
 class Step:
     name: str
@@ -85,28 +82,7 @@ class Step:
     detail: str
 
 
-def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Run the event loop until the condition holds; StepFailed when it does not in time."""
-    if condition():
-        return
-    loop = QEventLoop()
-    deadline = time.monotonic() + seconds
-    timer = QTimer()
-    timer.setInterval(5)
-    timer.timeout.connect(lambda: loop.quit() if condition() or time.monotonic() > deadline else None)
-    timer.start()
-    loop.exec()
-    timer.stop()
-    if not condition():
-        raise StepFailed(f"waited {seconds:.0f} s for {what}")
-
-
-def check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise StepFailed(otherwise)
-
-
-class SelfTest:
+class SelfTest(ConversationSteps):
     """The walk. Each ``step_`` method is one step, in this order."""
 
     def __init__(self, out: Path, data: Path, model: str | None) -> None:
@@ -257,11 +233,8 @@ class SelfTest:
     def step_markdown(self) -> str:
         """A saved conversation, opened from the list with a click."""
         path = self._sample()
-        sidebar = self.window.sidebar
-        sidebar.refresh()
-        item = next(i for row in range(sidebar.list.count()) if (i := sidebar.list.item(row)).data(256) == str(path))
-        place = sidebar.list.visualItemRect(item).center()
-        QTest.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+        self.window.sidebar.refresh()
+        self.click_row(path)
         until(lambda: self.window.chat.session.path == path, 10, "the conversation to open")
         transcript = self.window.transcript
         until(lambda: any(v.text == SAMPLE for v in transcript.findChildren(AnswerView)), 10, "the saved answer")
@@ -299,7 +272,7 @@ class SelfTest:
     def step_export(self) -> str:
         path = self.window.chat.session.path
         assert path is not None
-        for name in ("conversation.md", "conversation.jsonl"):
+        for name in ("conversation.md", "conversation.html", "conversation.jsonl"):
             problem = write_export(path, self.out / name)
             check(not problem, problem)
         texts = [m.text for m in read_conversation(self.out / "conversation.jsonl").messages.values()]
@@ -364,9 +337,11 @@ class SelfTest:
         return ""
 
 
-STEPS = ["window", "engine", "load", "answer", "log", "stop", "markdown", "picker", "menus", "export", "fold"]
-STEPS += ["refusal", "hook", "close", "scaled"]
-SCALED_STEPS = ["window", "engine", "markdown", "picker", "close"]
+CONVERSATIONS = ["search", "rename", "delete", "drop"]
+STEPS = ["window", "engine", "load", "answer", "log", "branches", "stop", "go_on", "markdown", *CONVERSATIONS]
+STEPS += ["picker", "menus", "export", "fold", "refusal", "hook", "close", "scaled"]
+SCALED_STEPS = ["window", "engine", "load", "answer", "branches", "stop", "markdown", *CONVERSATIONS]
+SCALED_STEPS += ["picker", "close"]
 
 
 def self_test(out: Path, model: str | None) -> int:

@@ -77,20 +77,21 @@ class TurnActions(QWidget):
 
     changed = Signal()  # it wants another size
     stepped = Signal(int)  # to this version, from 0
+    versions_at = 0  # place of the stepper in the row
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.versions: VersionStepper | None = None  # made when there is more than one: most messages have one
         self.row = QHBoxLayout(self)
         self.row.setContentsMargins(0, 0, 0, 0)
-        self.row.setSpacing(space(3))
+        self.row.setSpacing(space(4))
 
     def show_version(self, number: int, count: int) -> None:
         """This is version ``number``, from 0, of ``count``."""
         if count > 1 and self.versions is None:
             self.versions = VersionStepper(self)
             self.versions.stepped.connect(self.stepped)
-            self.row.insertWidget(0, self.versions)
+            self.row.insertWidget(self.versions_at, self.versions)
         if self.versions is not None:
             self.versions.show_version(number, count)
             self.changed.emit()
@@ -132,6 +133,7 @@ class AnswerActions(TurnActions):
 
     again_wanted = Signal()
     more_wanted = Signal()
+    versions_at = -1
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)

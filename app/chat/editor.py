@@ -59,6 +59,9 @@ class MessageEditor(QWidget):
     def fit(self, width: int) -> int:
         self.resize(width, self.height())
         self._layout.activate()
+        # the field grows while it is being shown, and Qt then breaks its lines for the width it had before
+        self.input.setLineWrapMode(Input.LineWrapMode.NoWrap)
+        self.input.setLineWrapMode(Input.LineWrapMode.WidgetWidth)
         return self.sizeHint().height()
 
     @Slot()

@@ -203,8 +203,10 @@ class Transcript(QScrollArea):
     def _place_jump(self) -> None:
         if self._at_end and self.jump.hasFocus():
             self.setFocus()  # else Qt hands it to the first button in the column, and scrolls there
-        self.jump.setVisible(not self._at_end)
-        if not self._at_end:
+        bar = self.verticalScrollBar()
+        away = not self._at_end and bar.value() < bar.maximum() - NEAR_END
+        self.jump.setVisible(away)
+        if away:
             self.jump.adjustSize()
             self.jump.move((self.width() - self.jump.width()) // 2, self.height() - self.jump.height() - space(3))
             self.jump.raise_()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import (
     QAbstractItemModel,
+    QEvent,
     QModelIndex,
+    QObject,
     QPersistentModelIndex,
-    QPoint,
     QPointF,
     QRect,
     QRectF,
@@ -16,7 +17,7 @@ from PySide6.QtCore import (
     Qt,
     Signal,
 )
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextCharFormat, QTextLayout
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import (
     QLineEdit,
     QListWidgetItem,
@@ -149,6 +150,8 @@ class RowDelegate(QStyledItemDelegate):
 
     def _paint_snippet(self, painter: QPainter, box: QRect, text: str, marks: Sequence[tuple[int, int]]) -> None:
         look = font("small")
+        bolder = space(1) * len(marks)  # px that marked words are wider than plain ones
+        text = QFontMetrics(look).elidedText(text, Qt.TextElideMode.ElideRight, box.width() - bolder)
         layout = QTextLayout(text, look)
         formats = []
         for start, length in marks:
@@ -180,11 +183,23 @@ class RowDelegate(QStyledItemDelegate):
         field.setStyleSheet(f"padding: 2px {PAD - 3}px; border-radius: {RADIUS}px;")
         return field
 
+    def eventFilter(self, editor: QObject, event: QEvent) -> bool:
+        """Enter ends the editing and nothing else: the list below would open the conversation with it."""
+        enter = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() in enter:
+            assert isinstance(editor, QWidget)
+            self.commitData.emit(editor)
+            self.closeEditor.emit(editor)
+            return True
+        return super().eventFilter(editor, event)
+
     def setEditorData(self, editor: QWidget, index: Index) -> None:
         assert isinstance(editor, QLineEdit)
         if not editor.isModified():
             editor.setText(str(index.data()))
-            editor.selectAll()
+            editor.home(False)
+            editor.end(False)
+            editor.home(True)  # all of it is chosen, and its beginning is seen
 
     def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:
         assert isinstance(editor, QLineEdit)
@@ -194,4 +209,4 @@ class RowDelegate(QStyledItemDelegate):
 
     def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: Index) -> None:
         row = QRect(option.rect)
-        editor.setGeometry(QRect(row.topLeft() + QPoint(0, 1), QSize(row.width(), ROW - 2)))
+        editor.setGeometry(row.adjusted(0, 1, 0, -1))

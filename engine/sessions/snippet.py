@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BEFORE, LENGTH = 28, 120  # characters of a snippet: in front of what was found, and in all
+BEFORE, LENGTH = 16, 120  # characters of a snippet: in front of what was found, and in all
 
 
 @dataclass(frozen=True, slots=True)
