@@ -51,6 +51,12 @@ QPushButton[kind="quiet"]:hover { background: $surface; color: $text; }
 QPushButton[kind="quiet"]:checked { background: $surface; color: $text; }
 QPushButton[kind="quiet"]:focus { border: 1px solid $accent; }
 QPushButton[kind="quiet"]::menu-indicator { image: none; width: 0; }
+QPushButton[kind="link"] {
+    border: 1px solid transparent; color: $accent; font-weight: 600; padding: 3px 8px; min-height: 16px;
+    border-radius: 6px;
+}
+QPushButton[kind="link"]:hover { background: $surface; }
+QPushButton[kind="link"]:focus { border: 1px solid $accent; }
 QPushButton[kind="pill"] { border-radius: 14px; padding: 4px 14px; min-height: 18px; }
 QPushButton[kind="flush"] {
     border: 1px solid transparent; color: $text_muted; font-size: 12px; padding: 2px 0; min-height: 14px;

@@ -31,7 +31,7 @@ class Toast(QWidget):
         self.label.setTextFormat(Qt.TextFormat.PlainText)
         self.label.setWordWrap(True)
         self.button = QPushButton(self.tr("Undo"), self)
-        self.button.setProperty("kind", "quiet")
+        self.button.setProperty("kind", "link")
         self.button.clicked.connect(self.act)
         self.close_button = QPushButton("✕", self)
         self.close_button.setProperty("kind", "quiet")

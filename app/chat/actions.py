@@ -77,7 +77,6 @@ class TurnActions(QWidget):
 
     changed = Signal()  # it wants another size
     stepped = Signal(int)  # to this version, from 0
-    versions_at = 0  # place of the stepper in the row
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -91,7 +90,7 @@ class TurnActions(QWidget):
         if count > 1 and self.versions is None:
             self.versions = VersionStepper(self)
             self.versions.stepped.connect(self.stepped)
-            self.row.insertWidget(self.versions_at, self.versions)
+            self.row.addWidget(self.versions)
         if self.versions is not None:
             self.versions.show_version(number, count)
             self.changed.emit()
@@ -133,7 +132,6 @@ class AnswerActions(TurnActions):
 
     again_wanted = Signal()
     more_wanted = Signal()
-    versions_at = -1
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from PySide6.QtCore import (
     QAbstractItemModel,
@@ -15,6 +16,7 @@ from PySide6.QtCore import (
     QRectF,
     QSize,
     Qt,
+    QTimer,
     Signal,
 )
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QTextCharFormat, QTextLayout
@@ -67,6 +69,12 @@ def entry_item(entry: ConversationEntry, writing: bool, hit: Hit | None = None) 
     item.setData(Qt.ItemDataRole.AccessibleTextRole, spoken)
     item.setToolTip(entry.problem)
     return item
+
+
+def _choose_all(field: QLineEdit) -> None:
+    """All of the text, with its beginning to be seen."""
+    field.end(False)
+    field.home(True)
 
 
 def dots_rect(row: QRect) -> QRect:
@@ -197,9 +205,7 @@ class RowDelegate(QStyledItemDelegate):
         assert isinstance(editor, QLineEdit)
         if not editor.isModified():
             editor.setText(str(index.data()))
-            editor.home(False)
-            editor.end(False)
-            editor.home(True)  # all of it is chosen, and its beginning is seen
+            QTimer.singleShot(0, editor, partial(_choose_all, editor))  # after the view, which would show its end
 
     def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:
         assert isinstance(editor, QLineEdit)
