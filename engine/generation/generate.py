@@ -81,9 +81,7 @@ class TextGenerator:
         stop: asked between layers; the text so far stays. Raises ModelError, OptionError; the KV cache stays usable.
         """
         prompt = self.prompt(messages, sampling.max_tokens)
-        yield from self.complete(
-            prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open
-        )
+        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open)
 
     def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
