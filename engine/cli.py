@@ -82,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument(
         "--experts", default="12.5%,25%,50%,75%", metavar="AMOUNTS", help="budgets, as for chat (default: %(default)s)"
     )
-    replay.add_argument("--json", action="store_true", help="print a JSON object: live, results, ...")
+    replay.add_argument("--predictor", default="all", metavar="NAMES", help=f"all, or some of {', '.join(PREDICTORS)}")
+    replay.add_argument("--json", action="store_true", help="print a JSON object: live, results, predictors, ...")
     replay.set_defaults(verb=_replay)
     add_profile_verb(verbs, MODEL_HELP)
     add_bench_verb(verbs, MODEL_HELP)
@@ -184,7 +185,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     from engine.replay.report import replay, report_lines
 
-    report = replay(options.logs, options.policy, options.experts)
+    report = replay(options.logs, options.policy, options.experts, options.predictor)
     if options.json:
         _print_json(report)
     else:

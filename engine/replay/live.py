@@ -54,7 +54,7 @@ def replay_live(trace: Trace) -> LiveReplay:
         elif isinstance(one, Gap):
             run = None
             live.reason = live.reason or "a pass record is damaged"
-        else:
+        elif isinstance(one, Step):
             _compare(one, run, live)
     return live
 

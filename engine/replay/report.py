@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from engine.replay.compare import Outcome, compare, parse_budgets, parse_policies
+from engine.replay.foreseen import foresee, parse_predictors
 from engine.replay.live import LiveReplay, replay_live
 from engine.replay.trace import Loaded, Request, read_trace
 
 Report = dict[str, Any]
 
 
-def replay(logs: Sequence[Path], policies: str, budgets: str) -> Report:
+def replay(logs: Sequence[Path], policies: str, budgets: str, predictors: str) -> Report:
     """Everything ``python -m engine replay --json`` prints. Raises SessionError, OptionError."""
-    names = parse_policies(policies)
+    names, foreseers = parse_policies(policies), parse_predictors(predictors)
     trace = read_trace(logs)
     live = replay_live(trace)
     outcomes = compare(trace, names, parse_budgets(budgets, trace.model))
@@ -27,6 +29,7 @@ def replay(logs: Sequence[Path], policies: str, budgets: str) -> Report:
         "decode_tokens": trace.tokens("decode"),
         "live": _live(live),
         "results": [_result(outcome, outcomes) for outcome in outcomes],
+        "predictors": [asdict(one) for one in foresee(trace, foreseers)],
     }
 
 
@@ -45,7 +48,7 @@ def report_lines(report: Report) -> list[str]:
         ("MB fetched per token", "bytes_per_token", _megabytes),
     ):
         lines += ["", *_table(title, report["results"], key, show)]
-    return lines + _best(report["results"])
+    return lines + _best(report["results"]) + _foreseen(report["predictors"])
 
 
 def _model(model: Loaded) -> Report:
@@ -121,6 +124,23 @@ def _best(results: Sequence[Report]) -> list[str]:
             best = max(online, key=lambda result: float(result["closed"]))
             lines.append(f"{budget}: {best['policy']} goes {best['closed']:.0%} of the way from lru to the bound")
     return ["", *lines] if lines else []
+
+
+def _foreseen(rows: Sequence[Report]) -> list[str]:
+    """Precision and recall by distance; a predictor that the log cannot say anything about is named at the end."""
+    distances = list(dict.fromkeys(row["distance"] for row in rows))
+    lines, unknown = ["", f"{'precision / recall, %':<22}" + "".join(f"{f'{d} ahead':>16}" for d in distances)], []
+    for name in dict.fromkeys(row["predictor"] for row in rows):
+        own = [row for row in rows if row["predictor"] == name]
+        if all(row["source"] == "not in the log" for row in own):
+            unknown.append(name)
+            continue
+        cells = (f"{_percent_digits(row['precision'])} / {_percent_digits(row['recall'])}" for row in own)
+        note = "" if own[0]["source"] == "replayed" else "  as it ran"
+        lines.append(f"{name:<22}" + "".join(f"{cell:>16}" for cell in cells) + note)
+    if unknown:
+        lines.append(f"Hidden states, which no log holds, are what {', '.join(unknown)} would need.")
+    return lines
 
 
 def _percent(share: float | None) -> str:

@@ -29,6 +29,7 @@ class Loaded:
     arenas: tuple[tuple[int, tuple[int, ...]], ...]  # slots, and the layers they serve
     resident: np.ndarray  # keys
     state: str | None  # packed; None in a log that does not carry it
+    predictor: str = ""  # at work; "" in a log that does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """An answer's end, and how well its predictor did: share of slots foreseen, one layer ahead and more."""
+
+    predictor: str  # "": the model record's
+    shares: tuple[float | None, ...]  # 0..1
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """A pass that cannot be read."""
 
 
-Happening: TypeAlias = Loaded | Request | Step | Gap
+Happening: TypeAlias = Loaded | Request | Step | Measured | Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,8 @@ def _read(path: Path) -> list[Happening]:
                 found.append(_step(decode_pass(record, loaded.layers, loaded.experts, loaded.top_k)))
             except SessionError:
                 found.append(Gap())
+        elif record["type"] == "message" and isinstance(record.get("accuracy"), list):
+            found.append(_measured(record))
     return found
 
 
@@ -134,9 +145,15 @@ def _loaded(record: Mapping[str, Any], log: str) -> Loaded:
             arenas=arenas or ((slots, tuple(range(layers))),),
             resident=decode_resident(record),
             state=state if isinstance(state, str) else None,
+            predictor=str(record.get("predictor", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SessionError(f"“{log}” is damaged: it does not say which model answered.") from error
+
+
+def _measured(record: Mapping[str, Any]) -> Measured:
+    shares = tuple(float(share) if isinstance(share, int | float) else None for share in record["accuracy"])
+    return Measured(str(record.get("predictor", "")), shares)
 
 
 def _step(done: Pass) -> Step:

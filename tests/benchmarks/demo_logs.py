@@ -84,9 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     face = Face()
-    face.service.send(
-        LoadModel(options.model, options.experts, policy="lru", dtype="float32", threads=options.threads)
-    )
+    face.service.send(LoadModel(options.model, options.experts, policy="lru", dtype="float32", threads=options.threads))
     face.wait_for(ModelLoaded)
     began = perf_counter()
     for number, prompt in enumerate(prompts(options.chats)):
