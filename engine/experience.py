@@ -21,10 +21,11 @@ from engine.prediction.eam import likely_first
 from engine.prediction.predictors import Wants
 from engine.prediction.profile import Profile, load_profile, save_profile
 from engine.prediction.prompter import Prompter
-from engine.prediction.shape import Shape
+from engine.prediction.shape import Shape, State
 
 log = logging.getLogger("greenroom.experience")
 
+STUDIED = 128  # tokens of a prompt that are learnt from, at most
 SLICE = 0.003  # seconds of learning at a time
 PAUSE = 0.02  # seconds between, while an answer is computed
 
@@ -32,8 +33,11 @@ PAUSE = 0.02  # seconds between, while an answer is computed
 class Experience:
     """Foresight for one loaded model, wired to its runtime. ``notes``: sentences for the user."""
 
-    def __init__(self, loaded: LoadedModel, command: LoadModel, remember: bool = True) -> None:
-        """remember: use the model's profile and save what is learnt. Raises OptionError for an unknown predictor."""
+    def __init__(
+        self, loaded: LoadedModel, command: LoadModel, remember: bool = True, tables: State | None = None
+    ) -> None:
+        """remember: use the model's profile and save what is learnt; else begin with ``tables``, if any. Raises
+        OptionError for an unknown predictor."""
         info = loaded.info
         config = loaded.model.config.get_text_config()
         self.notes: list[str] = []
@@ -41,15 +45,14 @@ class Experience:
         self._signature = info.signature
         hidden = int(getattr(config, "hidden_size", 0) or 0)
         self._shape = Shape(info.layers, info.experts, info.top_k, hidden)
-        profile, note = (
-            load_profile(info.signature, self._shape) if remember else (Profile(info.signature, self._shape), "")
-        )
-        if note:
-            self.notes.append(note)
+        profile = Profile(info.signature, self._shape, tables or {})
+        if remember:
+            profile, note = load_profile(info.signature, self._shape)
+            self.notes += [note] if note else []
         prompter = Prompter(command.predictor, self._shape, profile.tables)
         self.foresight = Foresight(prompter, Trial(command.prefetch if command.predictor != "none" else "off"))
         if prompter.wants != Wants.NOTHING:
-            taps = RouterTaps(loaded.model, loaded.expert_modules, prompter.wants, self.foresight)
+            taps = RouterTaps(loaded.model, loaded.expert_modules, prompter.wants, self.foresight, STUDIED)
             self.foresight.listen(taps)
         loaded.runtime.foresee(self.foresight)
         self._learner = _Learner(prompter)

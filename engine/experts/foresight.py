@@ -56,6 +56,9 @@ class Foresight:
         if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
             self._taps.wants = self.prompter.wants
         self.prompter.begin_pass(phase, tokens)
+        if self._taps is not None:
+            wants = self.prompter.wants
+            self._taps.wants = wants if self._asking else wants & ~Wants.LOOK
         if self._asking and Wants.TOKEN not in self.prompter.wants:
             self._order(-1, self.prompter.ahead(-1))
         self._spent += time.perf_counter() - began

@@ -105,7 +105,7 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     if not parts:
         return torch.zeros_like(hidden)
     outputs = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if len(parts) > 1:  # whoever came first: the sum below always runs in ascending order
+    if done != sorted(done):  # whoever came first: the sum below always runs in ascending order
         outputs = outputs[np.argsort(done).tolist()]
     order = sorted(range(len(chosen)), key=chosen.__getitem__)[: len(ids)]
     return (outputs * weights[0, order].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
