@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.errors import SessionError
 from engine.experts.observer import PassRecord
 from engine.loading import LoadedModel
-from engine.messages import Finished, Generate
+from engine.messages import Finished, Generate, PrefetchState
 from engine.sessions.log import SessionLog
 
 
@@ -83,8 +83,12 @@ class Recorder:
             )
         )
 
-    def finish(self, finished: Finished) -> None:
-        """The final message, durable, and let the log go."""
+    def verdict(self, state: PrefetchState) -> None:
+        """Whether fetching ahead pays was found out anew."""
+        self._try(lambda log: log.append_verdict(self._command.answer_id, asdict(state)))
+
+    def finish(self, finished: Finished, predictor: str, accuracy: tuple[float | None, ...]) -> None:
+        """The final message, durable. accuracy: share of the experts that ``predictor`` foresaw, by distance."""
         self._try(
             lambda log: log.append_message(
                 self._command.answer_id,
@@ -96,6 +100,8 @@ class Recorder:
                 cache=asdict(finished.cache),
                 seed=finished.seed,
                 error=finished.error,
+                predictor=predictor,
+                accuracy=list(accuracy),
             )
         )
 

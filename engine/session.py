@@ -130,7 +130,8 @@ class ModelSession:
             finished = Finished(
                 command.request_id, answer.reason, text, answer.timings, cost, answer.seed, answer.error
             )
-            recorder.finish(finished)
+            foresight = self._experience.foresight
+            recorder.finish(finished, self._loaded.info.predictor, foresight.state().accuracy)
             self._emit(finished)
         self._experience.end_request()
 
@@ -168,6 +169,10 @@ class ModelSession:
     def _record(self, record: PassRecord, recorder: Recorder) -> None:
         recorder.forward_pass(record)
         self._experience.passed()
+        foresight = self._experience.foresight
+        if foresight.news:
+            foresight.news = ""
+            recorder.verdict(foresight.state())
 
     # ------------------------------------------------------------------------------------------ snapshots
 

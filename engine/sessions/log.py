@@ -89,6 +89,10 @@ class SessionLog:
         """Give the conversation a title, "" for the one it makes itself; on the disk when this returns."""
         self._file.write(encode_record({"type": "title", "title": title, "time": now()}))
 
+    def append_verdict(self, answer: str, verdict: dict[str, Any]) -> None:
+        """Say what was found out about fetching ahead, while ``answer`` is under way."""
+        self._file.buffer(encode_record({"type": "verdict", "answer": answer, "time": now(), **verdict}))
+
     def append_model(
         self,
         *,
