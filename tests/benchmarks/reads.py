@@ -39,6 +39,7 @@ from engine.loading import inspect
 from engine.messages import ReadMode
 
 LAYERS, EXPERTS, WIDTH, NEURONS = 6, 64, 2048, 1024
+BATCH = 12  # experts read at a time
 
 
 class Opened:
@@ -199,8 +200,11 @@ def plain_direct(spans: Sequence[tuple[Path, int, int]], threads: int) -> None:
 
 
 def against_plain(folder: Path, repeats: int, readers: Sequence[int], modes: Sequence[ReadMode]) -> dict[str, object]:
-    """GB/s (median) of each reader and ratios to the plain one with as many reads in flight, and with one."""
+    """GB/s of each reader, and ratios to the plain one with as many reads in flight: medians, and the best, because a
+    busy machine only ever adds time."""
     stores = {mode: Opened(str(folder), 0.25, torch.bfloat16, mode) for mode in modes}
+    for one in stores.values():
+        one.slots.fill_(1)  # memory is had at the first touch
     opened = stores[modes[0]]
     where = {}
     for layer, expert in opened.keys:
@@ -220,19 +224,21 @@ def against_plain(folder: Path, repeats: int, readers: Sequence[int], modes: Seq
 
     for _ in range(repeats):
         for count in readers:
-            keys = source.sample(opened.keys, 24)
+            keys = source.sample(opened.keys, BATCH)
             timed(f"plain, {count} in flight", keys, lambda: plain_direct([where[key] for key in keys], count))  # noqa: B023
             for mode, one in stores.items():
-                keys = source.sample(opened.keys, 24)
+                keys = source.sample(opened.keys, BATCH)
                 with ThreadPoolExecutor(count) as pool:
-                    timed(f"{mode}, {count} in flight", keys, lambda: list(pool.map(one.read, range(24), keys)))  # noqa: B023
+                    timed(f"{mode}, {count} in flight", keys, lambda: list(pool.map(one.read, range(BATCH), keys)))  # noqa: B023
     figures: dict[str, object] = {f"GB/s: {name}": median(values) for name, values in rates.items()}
+    figures |= {f"GB/s, best: {name}": max(values) for name, values in rates.items()}
     figures |= {f"processor s/GB: {name}": median(values) for name, values in costs.items()}
     for name, values in rates.items():
         if not name.startswith("plain"):
             count = name.split(", ")[1]
             like = rates[f"plain, {count}"]
-            figures[f"ratio: {name} / plain, {count}"] = median(a / b for a, b in zip(values, like, strict=True))
+            figures[f"ratio: {name} / plain"] = median(a / b for a, b in zip(values, like, strict=True))
+            figures[f"ratio of the best: {name} / plain"] = max(values) / max(like)
     figures |= {f"{mode} says": one.store.describe() for mode, one in stores.items()}
     figures |= {f"{mode} opening, s": one.opening for mode, one in stores.items()}
     for one in stores.values():
@@ -259,7 +265,7 @@ def main() -> None:
         there = options.keep and options.folder.is_dir()
         folder = options.folder if there else write_synthetic(options.folder)
         try:
-            figures = against_plain(folder, options.repeats or 8, options.readers, options.modes)
+            figures = against_plain(folder, options.repeats or 40, options.readers, options.modes)
         finally:
             if not options.keep:
                 shutil.rmtree(folder)
