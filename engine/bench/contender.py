@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
-from engine.bench.disk import cached_share, drop_pages
+from engine.bench.disk import cached_share, drop_pages, fill_pages
+from engine.hardware.disk import Span
 from engine.messages import CacheCounters
 
 Kind = Literal["ours", "transformers", "accelerate", "llama.cpp"]
@@ -17,7 +17,7 @@ Kind = Literal["ours", "transformers", "accelerate", "llama.cpp"]
 @dataclass(frozen=True, slots=True)
 class PathInfo:
     """One way to run a model. held: before every token the cached pages of its files are dropped, so that what the
-    budget leaves out is in no memory. what: for the reader of a table."""
+    budget leaves out is in no memory; else all of them are cached before an answer. what: for the reader of a table."""
 
     key: str  # "ours 25%"
     kind: Kind
@@ -37,7 +37,7 @@ class Sample:
     seconds: float
     cpu_seconds: float | None = None
     decode: CacheCounters | None = None  # ours: what decode alone cost
-    cached_share: float | None = None  # held: of its files in the file cache before a token, at most
+    cached_share: float | None = None  # of its files, in the file cache: held, at a token, at most; else at the start
 
     @property
     def steps(self) -> int:
@@ -86,24 +86,30 @@ class Contender(Protocol):
 
 
 class Pages:
-    """The files that a held path must not find in the file cache."""
+    """What of a path's files is in the file cache: nothing, at every token, when the path is held; else all of it when
+    the answer begins, as far as memory goes. spans: the bytes that matter."""
 
-    def __init__(self, files: Sequence[Path], held: bool) -> None:
-        self._files = files if held else ()
-        self._most: float | None = None
+    def __init__(self, spans: Sequence[Span], held: bool) -> None:
+        self._spans = spans
+        self._files = sorted({span.file for span in spans})
+        self._held = held
+        self.share: float | None = None  # cached when it was looked at; held: the most that was found after a drop
 
-    def drop(self) -> None:
-        """To be called before a token, off the clock."""
-        if self._files:
+    def before_answer(self) -> None:
+        """Off the clock."""
+        if self._held:
+            drop_pages(self._files)
+        elif (cached_share(self._spans) or 0.0) < 1.0:
+            fill_pages(self._files)
+        self.look()
+
+    def before_token(self) -> None:
+        """Off the clock."""
+        if self._held:
             drop_pages(self._files)
 
     def look(self) -> None:
-        """Note how much is cached right after a drop; a look costs time, so now and then."""
-        if self._files:
-            share = cached_share(self._files)
-            if share is not None:
-                self._most = max(share, self._most or 0.0)
-
-    @property
-    def most(self) -> float | None:
-        return self._most
+        """Note how much is cached; a look costs time, so now and then."""
+        share = cached_share(self._spans) if self._spans else None
+        if share is not None:
+            self.share = max(share, self.share or 0.0) if self._held else share

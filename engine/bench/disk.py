@@ -16,7 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import psutil
+
 from engine.hardware.disk import (
+    BLOCK,
     CAN_DROP,
     LARGEST_ALIGNMENT,
     PAGE,
@@ -27,6 +31,8 @@ from engine.hardware.disk import (
     open_direct,
     refuses_direct,
 )
+
+CACHE_SHARE = 0.5  # of the free memory that files may take in the file cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,41 +120,62 @@ def drop_pages(files: Iterable[Path]) -> bool:
     return True
 
 
-def cached_share(files: Iterable[Path]) -> float | None:
-    """How much of ``files`` is in the file cache, 0..1; None where the system does not tell (it does on Linux)."""
+def fill_pages(files: Iterable[Path]) -> bool:
+    """Read ``files`` into the file cache; False when they would not fit beside what uses memory now."""
+    files = list(files)
+    if sum(file.stat().st_size for file in files) > psutil.virtual_memory().available * CACHE_SHARE:
+        return False
+    buffer = bytearray(BLOCK)
+    for file in files:
+        with file.open("rb", buffering=0) as handle:
+            while handle.readinto(buffer):
+                pass
+    return True
+
+
+def whole_files(files: Iterable[Path]) -> list[Span]:
+    """All of every file."""
+    return [Span(file, 0, file.stat().st_size) for file in files]
+
+
+def cached_share(spans: Iterable[Span]) -> float | None:
+    """How much of ``spans`` is in the file cache, 0..1; None where the system does not tell (it does on Linux)."""
     if not sys.platform.startswith("linux"):
         return None
+    by_file: dict[Path, list[Span]] = {}
+    for span in spans:
+        by_file.setdefault(span.file, []).append(span)
     cached = pages = 0
-    for file in files:
-        handle = os.open(file, os.O_RDONLY)
-        try:
-            size = os.fstat(handle).st_size
-            found = _cached_pages(handle, size) if size else 0
-        finally:
-            os.close(handle)
+    for file, parts in by_file.items():
+        found = _cached_pages(file)
         if found is None:
             return None
-        cached, pages = cached + found, pages + -(-size // mmap.PAGESIZE)
+        before = np.concatenate([[0], np.cumsum(found)])  # cached pages before each page
+        for part in parts:
+            first, end = part.offset // mmap.PAGESIZE, -(-(part.offset + part.nbytes) // mmap.PAGESIZE)
+            cached += int(before[end] - before[first])
+            pages += end - first
     return cached / pages if pages else None
 
 
-def _cached_pages(handle: int, size: int) -> int | None:
-    """mincore(2): mapping a file reads nothing of it."""
+def _cached_pages(file: Path) -> np.ndarray | None:
+    """bool ``[pages]``, by mincore(2): mapping a file reads nothing of it. None where the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, handle, 0)
+    size = file.stat().st_size
+    answer = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
+    if not size:
+        return answer
+    with file.open("rb") as handle:
+        address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, handle.fileno(), 0)
     if address in (None, ctypes.c_void_p(-1).value):
         return None
     try:
-        vector = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
-        if libc.mincore(address, size, vector) != 0:
+        if libc.mincore(address, size, answer.ctypes.data) != 0:
             return None
-        return sum(bytes(vector).translate(_LOWEST_BIT))
     finally:
         libc.munmap(address, size)
-
-
-_LOWEST_BIT = bytes(value & 1 for value in range(256))  # of mincore's answer, the other bits mean nothing
+    return answer & 1  # the other bits mean nothing

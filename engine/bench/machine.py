@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -89,14 +88,19 @@ def disk_figures(found: Inspection, dtype: torch.dtype, reads: ReadMode) -> Disk
     return DiskFigures(median(plain), median(in_flight), median(store), size, last.direct, reader.way, last.note)
 
 
-def expert_files(found: Inspection) -> set[Path]:
-    """The files that hold experts."""
-    return {piece.file for layer in found.index.sources for expert in layer for s in expert for piece in s.pieces}
+def expert_spans(found: Inspection) -> list[Span]:
+    """Where all experts' bytes are."""
+    return [span for layer, expert in _everyone(found) for span in _spans(found, layer, expert)]
+
+
+def _everyone(found: Inspection) -> list[tuple[int, int]]:
+    """(layer, expert) of all."""
+    return [(layer, e) for layer, module in enumerate(found.index.modules) for e in range(module.num_experts)]
 
 
 def _some_experts(found: Inspection) -> list[tuple[int, int]]:
     """(layer, expert), random and always the same ones, up to DISK_BYTES together."""
-    everyone = [(layer, e) for layer, module in enumerate(found.index.modules) for e in range(module.num_experts)]
+    everyone = _everyone(found)
     chosen, total = [], 0
     for place in np.random.default_rng(0).permutation(len(everyone)).tolist():
         layer, expert = everyone[place]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -18,6 +17,7 @@ from engine.experts.layout import expert_layout
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
 from engine.generation.generate import Decoded, Ended, PromptReady, TextGenerator
+from engine.hardware.disk import Span
 from engine.loading import Inspection, LoadedModel, load
 from engine.messages import CacheCounters, LoadModel, ReadMode, Sampling
 
@@ -71,7 +71,7 @@ class Ours:
         self,
         command: LoadModel,
         paths: Sequence[PathInfo],
-        files: Sequence[Path],
+        spans: Sequence[Span],
         need: int,
         report: Callable[[str], None],
     ) -> None:
@@ -79,7 +79,7 @@ class Ours:
         self.need = need
         self.paths = paths
         self._command = command
-        self._files = files
+        self._spans = spans
         self._report = report
         self._loaded: LoadedModel | None = None
         self._experience: Experience | None = None
@@ -100,8 +100,8 @@ class Ours:
     def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
         assert self._generator is not None and self._experience is not None
         self._generator.kv.clear()
-        pages = Pages(self._files, path.held)
-        pages.drop()
+        pages = Pages(self._spans, path.held)
+        pages.before_answer()
         answer = self._generator.complete(prompt, Sampling(temperature=0.0, max_tokens=steps + 1))
         begun = next(answer)
         assert isinstance(begun, PromptReady)
@@ -111,8 +111,8 @@ class Ours:
         before = self._counters()  # what the prompt cost is not what a token costs
         watch = Stopwatch()
         for step in range(steps):
-            pages.drop()
-            if step in (0, steps // 2):
+            pages.before_token()
+            if path.held and step == steps // 2:
                 pages.look()
             with watch:
                 next(answer)
@@ -123,7 +123,7 @@ class Ours:
         assert isinstance(ended, Ended) and len(tokens) == steps
         self._experience.end_request()
         prefill = ended.timings.prefill_seconds
-        return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.most)
+        return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.share)
 
     def _counters(self) -> CacheCounters:
         assert self._loaded is not None

@@ -13,7 +13,7 @@ import torch
 from engine.bench.contender import Contender, PathInfo
 from engine.bench.figures import describe_link, describe_path, find_disturbance, find_ratios
 from engine.bench.llama import Llama, check_llama
-from engine.bench.machine import disk_figures, expert_files, link_rate, memory_rate
+from engine.bench.machine import disk_figures, expert_spans, link_rate, memory_rate
 from engine.bench.ours import Ours, without_prefetch
 from engine.bench.prompts import choose_prompts
 from engine.bench.rounds import Outcome, Work, run_rounds
@@ -175,7 +175,7 @@ def _contenders(
 ) -> tuple[list[Contender], list[str]]:
     """Who takes part, ours first, and notes on who does not."""
     found, total = room.found, room.found.total_experts
-    files = sorted(expert_files(found))
+    spans = expert_spans(found)
     contenders: list[Contender] = []
     for amount in dict.fromkeys(options.experts):
         slots = room.slots(amount)
@@ -188,10 +188,10 @@ def _contenders(
         smallest = not whole and slots == min(room.slots(other) for other in options.experts)
         if smallest and not options.cold and CAN_DROP and "accelerate" in options.peers:
             paths.append(held)
-        contenders.append(Ours(command, paths, files, room.need(slots), report))
+        contenders.append(Ours(command, paths, spans, room.need(slots), report))
         if smallest and options.cold:
             plain = PathInfo(f"{key}, nobody fetched ahead", "ours", _WHAT_PLAIN, True, amount)
-            contenders.append(Ours(without_prefetch(command), [plain], files, room.need(slots), report))
+            contenders.append(Ours(without_prefetch(command), [plain], spans, room.need(slots), report))
     notes = []
     if "transformers" in options.peers:
         contenders.append(Stock(found, room.dtype, device, room.need(total), report))
@@ -212,10 +212,10 @@ def _contenders(
 
 
 _WHAT_WHOLE = "Greenroom, all experts in memory"
-_WHAT_PART = "Greenroom, so many experts in memory; the others may be in the file cache"
+_WHAT_PART = "Greenroom, so many experts in memory; the others in the file cache where they fit"
 _WHAT_HELD = "Greenroom, so many experts in memory; the others on disk and nowhere else"
 _WHAT_PLAIN = "the same, and experts are fetched when they are called, none before"
-_WHAT_ACCELERATE = "transformers with accelerate's disk offload; what is on disk may be in the file cache"
+_WHAT_ACCELERATE = "transformers with accelerate's disk offload; what is on disk in the file cache where it fits"
 _WHAT_ACCELERATE_HELD = "transformers with accelerate's disk offload; what is on disk is nowhere else"
 _WHAT_LLAMA = "llama.cpp with the GGUF file mapped, in the same budget"
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engine.bench.contender import Pages, PathInfo, Sample, Stopwatch, Unavailable
+from engine.bench.disk import whole_files
 from engine.generation.kv import KvCache
 from engine.loading import Inspection
 from engine.models.partial import own_partial, remove_leftovers
@@ -119,7 +120,7 @@ class Accelerate:
 
     def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
         assert self._model is not None and self._folder is not None
-        pages = Pages(list(self._folder.iterdir()), path.held)
+        pages = Pages(whole_files(self._folder.iterdir()), path.held)
         return _decode(self._model, self._device, prompt, steps, pages)
 
     def _offloaded_bytes(self) -> int:
@@ -176,7 +177,7 @@ def _decode(
 ) -> Sample:
     """The leanest greedy loop there is, without ``generate``'s own costs."""
     kv = KvCache(model)
-    pages.drop()
+    pages.before_answer()
     watch, tokens = Stopwatch(), []
     with torch.inference_mode():
         began = time.perf_counter()
@@ -184,13 +185,13 @@ def _decode(
         prefill = time.perf_counter() - began
         after_prefill()
         for step in range(steps):
-            pages.drop()
-            if step in (0, steps // 2):
+            pages.before_token()
+            if step == steps // 2:
                 pages.look()
             tokens.append(token)
             with watch:
                 token = int(kv.run([token], device).argmax())
-    return Sample(len(prompt), prefill, tuple(tokens), watch.seconds, watch.cpu_seconds, cached_share=pages.most)
+    return Sample(len(prompt), prefill, tuple(tokens), watch.seconds, watch.cpu_seconds, cached_share=pages.share)
 
 
 def _device_map(model: nn.Module, offloaded: set[str], device: torch.device) -> dict[str, int | str]:

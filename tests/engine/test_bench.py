@@ -99,6 +99,14 @@ def test_costs_are_those_of_decode_per_token(report: dict[str, Any]) -> None:
     assert memory["ours 25%"] < memory["ours 100%"] == memory["transformers eager"]
 
 
+def test_what_waits_on_disk_is_cached_for_one_kind_of_path_and_never_for_the_other(report: dict[str, Any]) -> None:
+    share = {key: path["cached_share"] for key, path in _paths(report).items()}
+    if share["ours 25%"] is None or share["ours 25%, rest on disk only"] == 1.0:
+        pytest.skip("this system does not tell, or the temporary folder lives in memory")
+    assert share["ours 25%"] == share["accelerate 25%"] == 1.0
+    assert share["ours 25%, rest on disk only"] == share["accelerate 25%, rest on disk only"] == 0.0
+
+
 def test_the_page_names_every_path_and_explains_every_ratio(report: dict[str, Any]) -> None:
     text = "\n".join(report_lines(report))
     for path in report["paths"]:
@@ -129,7 +137,7 @@ def test_the_policy_decides_hits(model: Path) -> None:
 
 def test_the_predictor_and_prefetch_decide_what_is_fetched_ahead(model: Path) -> None:
     def ahead(**load: Any) -> dict[str, Any]:
-        return _paths(_quick(model, load, experts=("50%",)))["ours 50%"]["prefetch"]  # type: ignore[no-any-return]
+        return _paths(_quick(model, load, experts=("50%",)))["ours 50%"]["prefetch"]
 
     fetched = ahead(predictor="previous-token", prefetch="on")
     assert fetched["used"] + fetched["late"] + fetched["wasted"] > 0

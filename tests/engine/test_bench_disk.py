@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.bench import disk
-from engine.bench.disk import cached_share, drop_pages, read_rate
-from engine.hardware.disk import Span
+from engine.bench.disk import cached_share, drop_pages, fill_pages, read_rate, whole_files
+from engine.hardware.disk import PAGE, Span
 
 
 @pytest.fixture
@@ -48,17 +48,37 @@ def test_it_reads_every_block_whatever_its_place(
         assert "through it" in rate.note
 
 
-def test_dropping_pages_empties_the_file_cache(file: Path) -> None:
+def test_dropping_pages_empties_the_file_cache_and_filling_fills_it(file: Path) -> None:
     file.read_bytes()
-    before = cached_share([file])
+    everything = whole_files([file])
+    before = cached_share(everything)
     if before is None:
         pytest.skip("this system does not tell what is cached")
     assert before == 1.0
     drop_pages([file])
-    after = cached_share([file])
+    after = cached_share(everything)
     if after == 1.0:
         pytest.skip("the temporary folder lives in memory: its files have no other place")
     assert after == 0.0
+    assert fill_pages([file])
+    assert cached_share(everything) == 1.0
+
+
+def test_what_is_cached_is_told_of_a_part_alone(file: Path) -> None:
+    drop_pages([file])
+    if cached_share(whole_files([file])) != 0.0:
+        pytest.skip("pages cannot be dropped here")
+    with file.open("rb", buffering=0) as handle:
+        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
+        handle.seek(8 * PAGE)
+        handle.read(4 * PAGE)
+    assert cached_share([Span(file, 8 * PAGE, 4 * PAGE)]) == 1.0
+    assert cached_share([Span(file, 100 * PAGE, 4 * PAGE)]) == 0.0
+
+
+def test_files_larger_than_memory_are_not_read_into_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "CACHE_SHARE", 0.0)
+    assert not fill_pages([file])
 
 
 def test_where_pages_cannot_be_dropped_it_says_so(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
