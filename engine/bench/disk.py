@@ -6,6 +6,7 @@ one buffer per reader, and nothing done with them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -107,13 +108,15 @@ def _read_at(handle: int, target: memoryview, offset: int) -> int:
 def drop_pages(files: Iterable[Path]) -> bool:
     """Ask the system to forget the cached pages of ``files``; False where it cannot be asked.
 
-    Pages that some process has mapped, or that are not written yet, stay: ``cached_share`` says what came of it.
+    Pages that some process has mapped stay: ``cached_share`` says what came of it.
     """
     if not CAN_DROP:
         return False
     for file in files:
         handle = os.open(file, os.O_RDONLY)
         try:
+            with contextlib.suppress(OSError):
+                os.fsync(handle)  # a page that is not written yet cannot be dropped
             drop(handle, 0, os.fstat(handle).st_size)
         finally:
             os.close(handle)

@@ -155,6 +155,11 @@ def _load(found: Inspection, dtype: torch.dtype, implementation: str, **placemen
         if bars:
             transformers_logging.enable_progress_bar()
     model.requires_grad_(False)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu":
+            # safetensors hands over views of a mapped file, and while one lives no page of the file can be dropped:
+            # nobody would read from disk any more
+            tensor.data = tensor.data.clone()
     return model.eval()
 
 
