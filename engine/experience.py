@@ -78,6 +78,14 @@ class Experience:
         if self._remember:
             self.save()
 
+    def settle(self) -> State:
+        """Work off here and now what was observed and not learnt yet, so that nobody learns while others are timed.
+        What is known then, as ``tables`` for another."""
+        with self._learner.quiet:
+            while self.foresight.prompter.learn(SLICE):
+                pass
+            return self.foresight.prompter.state()
+
     def save(self) -> None:
         accuracy = {}
         prompter = self.foresight.prompter

@@ -64,6 +64,19 @@ class Stopwatch:
         self.cpu_seconds += time.process_time() - self._cpu
 
 
+TOUCH = 16  # decode steps after which memory is touched and libraries have chosen their kernels
+
+
+class Peer:
+    """What is the same for everybody who learns nothing."""
+
+    def warm_up(self, asked: int) -> int:
+        return min(asked, TOUCH)
+
+    def warmed_up(self) -> None:
+        return None
+
+
 class Unavailable(Exception):
     """This contender cannot take part here; the text says why, for the report's notes."""
 
@@ -77,6 +90,12 @@ class Contender(Protocol):
 
     def open(self) -> None:
         """Load it. Raises Unavailable or GreenroomError; then it is closed."""
+
+    def warm_up(self, asked: int) -> int:
+        """Decode steps before it is timed, of those ``asked`` for: what learns wants all of them, and once."""
+
+    def warmed_up(self) -> None:
+        """Those are over."""
 
     def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
         """Prefill ``prompt`` into an empty KV cache, then decode ``steps`` tokens greedily, past any end token."""

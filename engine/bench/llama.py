@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.bench.contender import PathInfo, Sample, Unavailable
+from engine.bench.contender import PathInfo, Peer, Sample, Unavailable
 from engine.bench.disk import drop_pages
 from engine.errors import ModelError, OptionError
 
@@ -44,7 +44,7 @@ def check_llama(gguf: Path | None) -> Path:
     return gguf
 
 
-class Llama:
+class Llama(Peer):
     """llama.cpp on ``gguf``, mapped, holding ``cap`` bytes at most."""
 
     def __init__(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from engine.bench.contender import Pages, PathInfo, Sample, Stopwatch
+from engine.bench.contender import TOUCH, Pages, PathInfo, Sample, Stopwatch
 from engine.experience import Experience
 from engine.experts.arena import Arena
 from engine.experts.device import CpuDevice
@@ -20,16 +20,24 @@ from engine.generation.generate import Decoded, Ended, PromptReady, TextGenerato
 from engine.hardware.disk import Span
 from engine.loading import Inspection, LoadedModel, load
 from engine.messages import CacheCounters, LoadModel, ReadMode, Sampling
+from engine.prediction.shape import State
 
 __all__ = ["READERS", "ExpertReader", "Ours", "load_whole"]
 
 
-def load_whole(command: LoadModel) -> tuple[LoadedModel, Experience]:
-    """Load as a session does, the predictor at work. The user's profile is neither used nor changed: everybody starts
-    knowing nothing, and the warm-up teaches."""
+class Lessons:
+    """What one model learnt in its warm-up, for the others with the same predictor: learning once is enough."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, State] = {}  # by predictor
+
+
+def load_whole(command: LoadModel, tables: State | None) -> tuple[LoadedModel, Experience]:
+    """Load as a session does, the predictor at work. The user's profile is neither used nor changed: the first begins
+    knowing nothing, and its warm-up teaches."""
     loaded = load(command)
     try:
-        return loaded, Experience(loaded, command, remember=False)
+        return loaded, Experience(loaded, command, remember=False, tables=tables)
     except BaseException:
         loaded.close()
         raise
@@ -73,6 +81,7 @@ class Ours:
         paths: Sequence[PathInfo],
         spans: Sequence[Span],
         need: int,
+        lessons: Lessons,
         report: Callable[[str], None],
     ) -> None:
         self.name = paths[0].key
@@ -80,6 +89,7 @@ class Ours:
         self.paths = paths
         self._command = command
         self._spans = spans
+        self._lessons = lessons
         self._report = report
         self._loaded: LoadedModel | None = None
         self._experience: Experience | None = None
@@ -87,7 +97,7 @@ class Ours:
 
     def open(self) -> None:
         self._report(f"{self.name}: loading")
-        self._loaded, self._experience = load_whole(self._command)
+        self._loaded, self._experience = load_whole(self._command, self._lessons.tables.get(self._command.predictor))
         self._generator = TextGenerator(self._loaded, ends=set())
 
     def close(self) -> None:
@@ -96,6 +106,14 @@ class Ours:
         if self._loaded is not None:
             self._loaded.close()
         self._loaded = self._experience = self._generator = None
+
+    def warm_up(self, asked: int) -> int:
+        return min(asked, TOUCH) if self._command.predictor in self._lessons.tables else asked
+
+    def warmed_up(self) -> None:
+        assert self._experience is not None
+        known = self._experience.settle()
+        self._lessons.tables[self._command.predictor] = {name: table.copy() for name, table in known.items()}
 
     def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
         assert self._generator is not None and self._experience is not None
@@ -122,6 +140,7 @@ class Ours:
         ended = next(answer)
         assert isinstance(ended, Ended) and len(tokens) == steps
         self._experience.end_request()
+        self._experience.settle()
         prefill = ended.timings.prefill_seconds
         return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.share)
 

@@ -18,7 +18,7 @@ log = logging.getLogger("greenroom.bench")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """tokens: decode steps of each answer. prompts: one for each round. warm_up: decode steps before a contender's
+    """tokens: decode steps of each answer. prompts: one for each round. warm_up: decode steps for who learns before its
     first turn counts; warm_up_prompts are used in turn, for answers of context - prompt - 1 tokens at most."""
 
     tokens: int
@@ -92,13 +92,14 @@ def run_rounds(contenders: Sequence[Contender], work: Work, room: int, report: C
 def _warm_up(one: Contender, work: Work, report: Callable[[str], None]) -> None:
     """Off the record: memory gets touched, libraries choose their kernels, what learns has something to learn from."""
     for path in one.paths:
-        left, turn = work.warm_up, 0
+        left, turn = one.warm_up(work.warm_up), 0
         while left > 0:
             report(f"{path.key}: warming up")
             prompt = work.warm_up_prompts[turn % len(work.warm_up_prompts)]
             steps = min(left, WARM_UP_ANSWER, work.context - len(prompt) - 1)
             one.run(path, list(prompt), steps)
             left, turn = left - steps, turn + 1
+        one.warmed_up()
 
 
 def _reason(error: Exception) -> str:

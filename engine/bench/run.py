@@ -14,7 +14,7 @@ from engine.bench.contender import Contender, PathInfo
 from engine.bench.figures import describe_link, describe_path, find_disturbance, find_ratios
 from engine.bench.llama import Llama, check_llama
 from engine.bench.machine import disk_figures, expert_spans, link_rate, memory_rate
-from engine.bench.ours import Ours, without_prefetch
+from engine.bench.ours import Lessons, Ours, without_prefetch
 from engine.bench.prompts import choose_prompts
 from engine.bench.rounds import Outcome, Work, run_rounds
 from engine.bench.stock import Accelerate, Stock
@@ -176,6 +176,7 @@ def _contenders(
     """Who takes part, ours first, and notes on who does not."""
     found, total = room.found, room.found.total_experts
     spans = expert_spans(found)
+    lessons = Lessons()
     contenders: list[Contender] = []
     for amount in dict.fromkeys(options.experts):
         slots = room.slots(amount)
@@ -188,10 +189,10 @@ def _contenders(
         smallest = not whole and slots == min(room.slots(other) for other in options.experts)
         if smallest and not options.cold and CAN_DROP and "accelerate" in options.peers:
             paths.append(held)
-        contenders.append(Ours(command, paths, spans, room.need(slots), report))
+        contenders.append(Ours(command, paths, spans, room.need(slots), lessons, report))
         if smallest and options.cold:
             plain = PathInfo(f"{key}, nobody fetched ahead", "ours", _WHAT_PLAIN, True, amount)
-            contenders.append(Ours(without_prefetch(command), [plain], spans, room.need(slots), report))
+            contenders.append(Ours(without_prefetch(command), [plain], spans, room.need(slots), lessons, report))
     notes = []
     if "transformers" in options.peers:
         contenders.append(Stock(found, room.dtype, device, room.need(total), report))

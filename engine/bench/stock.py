@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from engine.bench.contender import Pages, PathInfo, Sample, Stopwatch, Unavailable
+from engine.bench.contender import Pages, PathInfo, Peer, Sample, Stopwatch, Unavailable
 from engine.bench.disk import whole_files
 from engine.generation.kv import KvCache
 from engine.loading import Inspection
@@ -27,7 +27,7 @@ IMPLEMENTATIONS = ("eager", "grouped_mm", "batched_mm")
 SPARE_ROOM = 500_000_000  # bytes to leave on the disk
 
 
-class Stock:
+class Stock(Peer):
     """transformers with the whole model in memory; one copy of it serves all implementations."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Stock:
         _choose(self._model, implementation)
 
 
-class Accelerate:
+class Accelerate(Peer):
     """accelerate's disk offload: dense weights and the first layers' experts in memory, as far as the budget goes, the
     other layers' experts on disk. It moves a layer's experts as a whole, so layers are what it can be given."""
 

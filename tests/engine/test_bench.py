@@ -15,6 +15,7 @@ from engine.bench.run import BenchOptions, bench
 from engine.bench.synthetic import SHAPES
 from engine.cli import main
 from engine.errors import OptionError
+from engine.experience import Experience
 from engine.loading import LoadedModel, load
 from engine.messages import LoadModel
 from engine.paths import models_dir
@@ -162,6 +163,27 @@ def test_what_decides_how_ours_runs_reaches_the_load(model: Path, monkeypatch: p
         assert {getattr(command, name) for command in loads} == {value}
         assert found["settings"][name] == value
     assert found["model"]["expert_bytes"] == _quick(model, {"dtype": "float32"})["model"]["expert_bytes"] / 2
+
+
+def test_what_learns_is_taught_once_and_the_others_begin_with_what_it_knows(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[dict[str, Any] | None] = []
+    real = ours.Experience
+
+    def noted(*loaded: Any, tables: dict[str, Any] | None, remember: bool) -> Experience:
+        begun.append(tables)
+        assert not remember, "the user's profile is neither used nor changed"
+        return real(*loaded, tables=tables, remember=remember)
+
+    monkeypatch.setattr(ours, "Experience", noted)
+    said: list[str] = []
+    command = LoadModel(str(model), threads=1, predictor="gate-fitted")
+    bench(BenchOptions(command, ("100%", "50%"), 4, 1, warm_up=200, peers=()), said.append)
+    assert begun[0] is None
+    assert begun[1]
+    assert said.count("ours 100%: warming up") == 2
+    assert said.count("ours 50%: warming up") == 1
 
 
 def test_cold_reads_from_disk_only_and_says_what_the_link_allows(model: Path) -> None:

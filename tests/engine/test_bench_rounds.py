@@ -30,6 +30,12 @@ class Runner:
         self._diary.append(f"{path.key} {prompt[0]} {steps}")
         return Sample(1, 1.0, (1,) * steps, 1.0)
 
+    def warm_up(self, asked: int) -> int:
+        return asked
+
+    def warmed_up(self) -> None:
+        self._diary.append(f"warm {self.name}")
+
     def close(self) -> None:
         if self.is_open:
             self._diary.append(f"close {self.name}")
@@ -50,7 +56,7 @@ def test_rounds_are_interleaved_and_each_has_its_own_prompt() -> None:
 def test_the_warm_up_comes_first_goes_through_its_prompts_and_is_not_counted() -> None:
     diary: list[str] = []
     outcome = run_rounds([Runner("a", 1, diary)], _work(warm_up=150), 10, lambda text: None)
-    assert diary[1:4] == ["a0 1 98", "a0 2 52", "a0 10 5"]
+    assert diary[1:5] == ["a0 1 98", "a0 2 52", "warm a", "a0 10 5"]
     assert len(outcome.samples["a0"]) == 2
 
 
