@@ -96,7 +96,8 @@ QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox {
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus { border: 1px solid $accent; }
 QSpinBox:disabled, QDoubleSpinBox:disabled { color: $text_faint; }
 QFrame#sideSheet QAbstractSpinBox { padding: 4px 8px; }
-QFrame#sideSheet QAbstractSpinBox::up-button, QFrame#sideSheet QAbstractSpinBox::down-button { width: 6px; border: none; }
+QFrame#sideSheet QAbstractSpinBox::up-button { width: 6px; border: none; }
+QFrame#sideSheet QAbstractSpinBox::down-button { width: 6px; border: none; }
 QAbstractSpinBox QLineEdit { background: transparent; border: none; border-radius: 0; padding: 0; min-height: 0; }
 QComboBox::drop-down { border: none; width: 20px; }
 QComboBox QAbstractItemView {

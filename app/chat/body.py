@@ -11,14 +11,15 @@ from PySide6.QtWidgets import QWidget
 
 from app.chat.code import CodeCard
 from app.chat.column import Column
-from app.chat.markdown import Code, Leaf, Paragraph, Rule, Table
+from app.chat.formula import FormulaView, can_be_shown
+from app.chat.markdown import Code, Leaf, Math, Paragraph, Rule, Table
 from app.chat.prose import ProseView, TextView, gap_above
 from app.chat.stream import MarkdownStream
 from app.chat.table import TableView
 from app.theme import Theme, space
 
 Prose = Paragraph | Rule
-View = TypeVar("View", ProseView, CodeCard, TableView)
+View = TypeVar("View", ProseView, CodeCard, TableView, FormulaView)
 
 MAX_CHARACTERS = 4000  # a prose view takes no further final leaf beyond this, so that it is laid out no more
 SHARE = 12  # showing may cost one part in so many of the time
@@ -70,7 +71,7 @@ class MarkdownBody(Column):
     def restyle(self) -> None:
         """Everything again in the theme's colours."""
         for widget in self.widgets():
-            cast(ProseView | CodeCard | TableView, widget).restyle()
+            cast(ProseView | CodeCard | TableView | FormulaView, widget).restyle()
         self.refit(*self.widgets())
 
     @property
@@ -121,6 +122,8 @@ class MarkdownBody(Column):
             is_final = number < len(finished)
             if isinstance(leaf, Table) and len(leaf.rows) > MAX_ROWS:
                 leaf = _as_lines(leaf)
+            if isinstance(leaf, Math) and (leaf.open or not can_be_shown(leaf.source, display=True)):
+                leaf = Code(leaf.source, "latex", leaf.depth, leaf.quote)  # never a wrong formula: its source
             if isinstance(leaf, Code):
                 last = card = self._take(spare, CodeCard)
                 if card.leaf != leaf or is_final:
@@ -133,6 +136,12 @@ class MarkdownBody(Column):
                     table.show_table(leaf)
                     changed.add(table)
                 used.append((table, space(3)))
+            elif isinstance(leaf, Math):
+                last = formula = self._take(spare, FormulaView)
+                if formula.leaf != leaf:
+                    formula.show_formula(leaf)
+                    changed.add(formula)
+                used.append((formula, space(2)))
             else:
                 if not isinstance(last, ProseView) or self._is_full(last, prose):
                     last = self._take(spare, ProseView)

@@ -16,18 +16,22 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from app.chat.harmless import harmless
+from app.chat.math_rules import BLOCK, add_math
 
 _SAFE_LINK = re.compile(r"^(https?://|mailto:)", re.IGNORECASE)
 _BARE_LINK = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
+_MARKS = "*_[]$\\`<&!~"
+MAX_MARKS = 3000  # in one paragraph; looking for the ends of so many takes longer than anybody waits
 MAX_DEPTH = 8  # lists and quotes nested deeper are shown at this depth
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run of text in one look. ``href``: "" or a safe address."""
+    """A run of text in one look. ``href``: "" or a safe address. ``math``: "" or LaTeX; ``text`` is then its source."""
 
     text: str
     bold: bool = False
@@ -35,6 +39,7 @@ class Span:
     strike: bool = False
     code: bool = False
     href: str = ""
+    math: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,16 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Math:
+    """A formula on lines of its own, as LaTeX. ``open``: its end has not come yet."""
+
+    source: str
+    depth: int = 0
+    quote: int = 0
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A horizontal line."""
 
@@ -80,7 +95,7 @@ class Rule:
     quote: int = 0
 
 
-Leaf: TypeAlias = Paragraph | Code | Table | Rule
+Leaf: TypeAlias = Paragraph | Code | Table | Math | Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +103,38 @@ class Chunk:
     """The leaves of one top-level block, or of one item of a top-level list.
 
     line: where it starts in the parsed text. items: marker style of the list it belongs to ("-", "*", ".", ")"), else
-    "". number: of an ordered item, as it is written in the text; None for a bullet.
+    "". number: of an ordered item, as it is written in the text; None for a bullet. sure: the line that decides, once
+    it is complete, that the chunk begins there: of a table the one below its head, of a formula its last.
     """
 
     line: int
     leaves: tuple[Leaf, ...]
     items: str = ""
     number: int | None = None
+    sure: int = 0
 
 
 def _make_parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 100})
     parser.enable(["table", "strikethrough"])
     parser.disable(["html_block", "html_inline", "reference"])
+    add_math(parser)
+    parser.core.ruler.at("inline", _inline)
     return parser
+
+
+def _inline(state: StateCore) -> None:
+    """Look for marks inside paragraphs, unless one has so many that it can only be nonsense: it is text then."""
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        token.children = []
+        if sum(map(token.content.count, _MARKS)) > MAX_MARKS:
+            plain = Token("text", "", 0)
+            plain.content = token.content
+            token.children.append(plain)
+        else:
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
 
 
 _PARSER = _make_parser()
@@ -120,7 +153,12 @@ def parse(text: str) -> list[Chunk]:
             chunks.extend(_items(tokens[start : end + 1], _Place(), line))
         else:
             leaves = tuple(_leaves(tokens[start : end + 1], _Place()))
-            chunks.append(Chunk(line, leaves))
+            sure = line
+            if token.type == "table_open":
+                sure = line + 1
+            elif token.type == BLOCK and token.map:
+                sure = text.count("\n") + 1 if token.info else token.map[1] - 1
+            chunks.append(Chunk(line, leaves, sure=sure))
         start = end + 1
     return chunks
 
@@ -161,6 +199,8 @@ def _leaves(tokens: Sequence[Token], place: _Place) -> Iterator[Leaf]:
             case "fence" | "code_block":
                 language = token.info.strip().split()[0] if token.info.strip() else ""
                 yield Code(token.content.removesuffix("\n"), language, place.depth, place.quote)
+            case "math_block":
+                yield Math(token.content, place.depth, place.quote, bool(token.info))
             case "hr":
                 yield Rule(place.depth, place.quote)
             case "table_open":
@@ -191,7 +231,8 @@ def _items(tokens: Sequence[Token], place: _Place, line: int) -> Iterator[Chunk]
             leaves[0] = replace(first, marker=marker)
         else:
             leaves.insert(0, Paragraph((), 0, inner.depth, marker, inner.quote))
-        yield Chunk(token.map[0] if token.map else line, tuple(leaves), tokens[0].markup, number)
+        begins = token.map[0] if token.map else line
+        yield Chunk(begins, tuple(leaves), tokens[0].markup, number, sure=begins)
         number = None if number is None else number + 1
         index = end + 1
 
@@ -225,7 +266,7 @@ def _spans(inline: Token) -> tuple[Span, ...]:
         text = harmless(text)
         span = Span(text, bold > 0, italic > 0, strike > 0, code, hrefs[-1] if hrefs else "")
         last = spans[-1] if spans else None
-        if last is not None and replace(last, text="") == replace(span, text=""):
+        if last is not None and not last.math and replace(last, text="") == replace(span, text=""):
             spans[-1] = replace(last, text=last.text + text)
         elif text:
             spans.append(span)
@@ -249,6 +290,8 @@ def _spans(inline: Token) -> tuple[Span, ...]:
                 hrefs.append(address if _SAFE_LINK.match(address) else "")
             case "link_close":
                 hrefs.pop()
+            case "math_inline":
+                spans.append(Span(harmless(token.info), bold > 0, math=token.content))
             case "image":
                 add(f"![{token.content}]({token.attrs.get('src', '')})")
             case _:
@@ -258,7 +301,7 @@ def _spans(inline: Token) -> tuple[Span, ...]:
 
 def _linkified(span: Span) -> Iterator[Span]:
     """Bare web addresses become links."""
-    if span.code or span.href or "://" not in span.text:
+    if span.code or span.href or span.math or "://" not in span.text:
         yield span
         return
     end = 0

@@ -27,6 +27,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
+from app.chat.formula import OBJECT, insert_formula, source_at
 from app.chat.markdown import Paragraph, Rule, Span
 from app.theme import Theme, font, space
 
@@ -111,6 +112,11 @@ def plain_text(cursor: QTextCursor) -> str:
     block = cursor.document().findBlock(start)
     while block.isValid() and block.position() <= end:
         text = block.text()[max(0, start - block.position()) : max(0, end - block.position())]
+        if OBJECT in text:
+            first = max(start, block.position())
+            text = "".join(
+                source_at(cursor.document(), first + n) if sign == OBJECT else sign for n, sign in enumerate(text)
+            )
         items = block.textList()
         if items is not None and start <= block.position():
             text = "  " * (items.format().indent() - 1) + marker_of(items.itemText(block)) + " " + text
@@ -310,4 +316,8 @@ def insert_spans(cursor: QTextCursor, spans: Sequence[Span], base: QTextCharForm
             look.setAnchorHref(span.href)
             look.setForeground(QColor(colors.accent))
             look.setFontUnderline(True)
+        if span.math:
+            if insert_formula(cursor, span.math, span.text, base, QColor(colors.text)):
+                continue
+            look.setFontFamilies(font("mono").families())  # it cannot be shown right: its source can
         cursor.insertText(span.text.replace("\n", "\u2028"), look)

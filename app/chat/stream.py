@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from app.chat.markdown import Chunk, Code, Leaf, Table, parse, renumber
+from app.chat.markdown import Chunk, Code, Leaf, parse, renumber
 
 _BLANK_LINES = re.compile(r"^(?:[ \t]*\n)+")
 _FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
@@ -33,11 +33,6 @@ class _Fence:
     indent: re.Pattern[str]
     language: str
     lines: list[str]
-
-
-def _beginning(chunk: Chunk) -> int:
-    """The last line that decides that a chunk begins: of a table, the one below its head."""
-    return chunk.line + 1 if any(isinstance(leaf, Table) for leaf in chunk.leaves[:1]) else chunk.line
 
 
 class MarkdownStream:
@@ -133,7 +128,7 @@ class MarkdownStream:
     def _commit(self, chunks: list[Chunk], finished: list[Leaf]) -> bool:
         """Finish what lies before the last beginning in a complete line; False when nothing does."""
         complete_lines = self._rest.count("\n")
-        last = max((i for i, chunk in enumerate(chunks) if _beginning(chunk) < complete_lines), default=0)
+        last = max((i for i, chunk in enumerate(chunks) if chunk.sure < complete_lines), default=0)
         if last == 0:
             return False
         for chunk in chunks[:last]:

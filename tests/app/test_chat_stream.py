@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from app.chat.markdown import Code, Leaf, Paragraph, Rule, Span, Table, leaves_of
+from app.chat.markdown import Code, Leaf, Math, Paragraph, Rule, Span, Table, leaves_of
 from app.chat.stream import MarkdownStream
 
 SAMPLES = [
@@ -24,6 +24,8 @@ SAMPLES = [
     "* a\n\n  ```\n  x\n* b\n",
     "a\n-\n\n-\n- x\n",
     "  ```js\n  indented\n    more\n  ```\n",
+    "Thus:\n$$\nx_1 *y* z\n$$\nand\n\\[ a\n\n= b \\]\n\n$$x$$\n$$ y\n- z\n\n$$",
+    "- $$\n  x\n  $$\n- \\(y\\) $z$\n\n> $$\n> q\n> $$\n$$\nlast",
 ]  # fmt: skip
 
 
@@ -48,7 +50,8 @@ def test_streaming_equals_reading_at_once(text: str) -> None:
 
 def test_streaming_equals_reading_at_once_for_random_mixtures() -> None:
     pieces = ["- ", "1. ", "2) ", "> ", "```\n", "~~~", "\n", "\n\n", "    ", "  ", "a", "|", "-|-", "---", "#", "*b* "]
-    for seed in range(600):
+    pieces += ["$$", "$", "\\[", "\\]", "\\(", "\\)", "$$\n", "\n$$\n", "x"]
+    for seed in range(1200):
         rng = random.Random(seed)
         text = "".join(rng.choice(pieces) for _ in range(rng.randint(1, 40)))
         whole = leaves_of(text)
@@ -145,3 +148,69 @@ def test_cost_of_a_token_does_not_grow_with_the_answer() -> None:
     quarter = len(costs) // 4
     first, last = sorted(costs[:quarter])[quarter // 2], sorted(costs[-quarter:])[quarter // 2]
     assert last < 3 * first + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas"),
+    [
+        ("the root $x_1$ and \\(y\\), \\[z\\] $$w$$.", ["x_1", "y", "z", "w"]),
+        ("$a*b*c$ *it*", ["a*b*c"]),
+        ("$\\frac{a}{b}$-th", ["\\frac{a}{b}"]),
+        ("it costs $5 and $10", []),
+        ("$5-$10, 7 US$", []),
+        ("$HOME/$USER and ${x}$y", []),
+        ("`$x$` is code", []),
+        ("\\$x\\$ is escaped", []),
+        ("$ x $", []),
+        ("$$ $$", []),
+        ("an open $x and \\( y", []),
+        ("price $x\n\ny$", []),
+    ],
+)
+def test_formulas_are_told_from_prices(text: str, formulas: list[str]) -> None:
+    spans = [span for leaf in leaves_of(text) if isinstance(leaf, Paragraph) for span in leaf.spans]
+    assert [span.math for span in spans if span.math] == formulas
+
+
+def test_formulas_on_their_own_lines_are_blocks() -> None:
+    assert leaves_of("a\n$$\nx\n= y\n$$\nb") == [
+        Paragraph((Span("a"),)),
+        Math("x\n= y"),
+        Paragraph((Span("b"),)),
+    ]
+    assert leaves_of("\\[x\\]") == [Math("x")]
+    assert leaves_of("1. so\n   \\[\n   x\n   \\]\n") == [
+        Paragraph((Span("so"),), depth=1, marker="1."),
+        Math("x", depth=1),
+    ]
+    assert leaves_of("$$\nx\n\n$$") == [Paragraph((Span("$$\nx"),)), Math("", open=True)]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "\\(",
+        "$",
+        "$$",
+        "$$ x\n",
+        "\\[",
+        "$x",
+        "\\[ x\n",
+        "[",
+        "![",
+        "*a_",
+        "`a",
+        "<a",
+        "&a;",
+        "~~",
+        "](",
+        "|-",
+        "> ",
+        "- ",
+        "1. ",
+    ],
+)
+def test_a_flood_of_marks_costs_little(mark: str) -> None:
+    began = time.thread_time()
+    leaves_of(mark * (60_000 // len(mark)))
+    assert time.thread_time() - began < 2
