@@ -24,6 +24,7 @@ class PathInfo:
     what: str
     held: bool = False
     experts: str = ""  # the amount of memory for experts, as asked for
+    ahead: bool = False  # experts are fetched before they are called
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def describe_path(path: PathInfo, need: int, samples: Sequence[Sample]) -> dict[
         "what": path.what,
         "experts": path.experts,
         "held": path.held,
+        "ahead": path.ahead,
         "memory_bytes": need,
         "tokens_per_second": {"median": median(rates), "min": min(rates), "max": max(rates), "rounds": rates},
         "seconds_per_token": median(sample.seconds / sample.steps for sample in samples),
@@ -129,8 +130,7 @@ def describe_link(paths: Sequence[dict[str, Any]], disk: DiskFigures) -> dict[st
         waited = max(0.0, path["seconds_per_token"] - path["stall_per_token"])
         compute = whole["seconds_per_token"] if whole else waited
         fetch = path["bytes_per_token"] / disk.yardstick
-        ahead = "nobody fetched ahead" not in path["path"]
-        bound = max(compute, fetch) if ahead else compute + fetch
+        bound = max(compute, fetch) if path["ahead"] else compute + fetch
         rows.append(
             {
                 "path": path["path"],
@@ -142,7 +142,7 @@ def describe_link(paths: Sequence[dict[str, Any]], disk: DiskFigures) -> dict[st
                 "measured_seconds": path["seconds_per_token"],
                 "measured_vs_sum": path["seconds_per_token"] / (compute + fetch),
                 "measured_vs_max": path["seconds_per_token"] / max(compute, fetch),
-                "bound": "max" if ahead else "sum",
+                "bound": "max" if path["ahead"] else "sum",
                 "measured_vs_bound": path["seconds_per_token"] / bound,
                 "wasted_share": path["prefetch"]["wasted_share"],
             }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from engine.bench.contender import TOUCH, Pages, PathInfo, Sample, Stopwatch
@@ -37,10 +38,18 @@ def load_whole(command: LoadModel, tables: State | None) -> tuple[LoadedModel, E
     knowing nothing, and its warm-up teaches."""
     loaded = load(command)
     try:
+        if loaded.info.slots == loaded.info.total_experts:
+            loaded.runtime.warm(_everyone(loaded))  # "all in memory" from the first token on
         return loaded, Experience(loaded, command, remember=False, tables=tables)
     except BaseException:
         loaded.close()
         raise
+
+
+def _everyone(loaded: LoadedModel) -> np.ndarray:
+    """Every expert's key, ``layer * experts + expert``."""
+    counts = [int(loaded.model.get_submodule(path).num_experts) for path in loaded.expert_modules]  # type: ignore[arg-type]
+    return np.concatenate([layer * loaded.info.experts + np.arange(count) for layer, count in enumerate(counts)])
 
 
 class ExpertReader:

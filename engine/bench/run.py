@@ -182,15 +182,16 @@ def _contenders(
         slots = room.slots(amount)
         command = replace(options.model, experts=amount, context=room.tokens)
         whole = slots == total
+        ahead = not whole and options.model.prefetch != "off" and options.model.predictor != "none"
         key = f"ours {amount}"
-        held = PathInfo(f"{key}, rest on disk only", "ours", _WHAT_HELD, True, amount)
-        warm = PathInfo(key, "ours", _WHAT_WHOLE if whole else _WHAT_PART, False, amount)
+        held = PathInfo(f"{key}, rest on disk only", "ours", _WHAT_HELD, True, amount, ahead)
+        warm = PathInfo(key, "ours", _WHAT_WHOLE if whole else _WHAT_PART, False, amount, ahead)
         paths = [warm] if whole else [held] if options.cold else [warm]
         smallest = not whole and slots == min(room.slots(other) for other in options.experts)
         if smallest and not options.cold and CAN_DROP and "accelerate" in options.peers:
             paths.append(held)
         contenders.append(Ours(command, paths, spans, room.need(slots), lessons, report))
-        if smallest and options.cold:
+        if smallest and options.cold and ahead:
             plain = PathInfo(f"{key}, nobody fetched ahead", "ours", _WHAT_PLAIN, True, amount)
             contenders.append(Ours(without_prefetch(command), [plain], spans, room.need(slots), lessons, report))
     notes = []

@@ -162,6 +162,7 @@ def test_what_decides_how_ours_runs_reaches_the_load(model: Path, monkeypatch: p
     for name, value in wanted.items():
         assert {getattr(command, name) for command in loads} == {value}
         assert found["settings"][name] == value
+    assert _paths(found)["ours 100%"]["hit_rate"] == 1.0, "all are in memory before the first token, warm-up or not"
     assert found["model"]["expert_bytes"] == _quick(model, {"dtype": "float32"})["model"]["expert_bytes"] / 2
 
 
@@ -203,6 +204,8 @@ def test_cold_reads_from_disk_only_and_says_what_the_link_allows(model: Path) ->
     assert "x of bytes / rate + compute" in text
     assert "x of max(compute, bytes / rate)" in text
     assert _quick(model, experts=("25%",))["link"] is None
+    (alone,) = _quick(model, ALONE, cold=True, experts=("25%",))["link"]["rows"]
+    assert (alone["path"], alone["bound"]) == ("ours 25%, rest on disk only", "sum")
 
 
 def test_where_not_everything_fits_contenders_take_turns_in_memory(
