@@ -199,3 +199,24 @@ def test_layers_of_two_layouts_keep_to_their_own_arenas() -> None:
     assert runtime.resident_mask().sum(axis=1).tolist() == [0, 2, 3]
     assert sorted(runtime.by_eviction_order() // EXPERTS) == [1, 1, 2, 2, 2]
     runtime.close()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_experts_may_come_in_any_order_and_any_company(
+    folder: Path, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late one and a missed one may land at the same moment: they come together, and not in ascending order."""
+    whole = load(LoadModel(str(folder), experts="100%", dtype="float32", device="cpu"))
+    tokens = [PROMPT[:, :1], PROMPT]
+    expected = [answer(whole, prompt) for prompt in tokens]
+    honest = whole.runtime.serve
+
+    def backwards(*place: np.ndarray) -> Iterator[tuple[list[int], list[dict[str, torch.Tensor]]]]:
+        served = [one for experts, views in honest(*place) for one in zip(experts, views, strict=True)][::-1]
+        for some in [served] if together else [[one] for one in served]:
+            yield [expert for expert, _ in some], [views for _, views in some]
+
+    monkeypatch.setattr(whole.runtime, "serve", backwards)
+    for prompt, logits in zip(tokens, expected, strict=True):
+        assert torch.equal(answer(whole, prompt), logits)
+    whole.close()
