@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from engine.messages import (
     Timings,
     Token,
 )
+
+LOAD_MS = 120_000  # torch's import on a busy machine
 
 LOADED = ModelLoaded(
     "demo", "SmolLM2 demo", "qwen2_moe", "abc", 30, 32, 12, "CPU", "float32", "lru", 240, 960, 90_000, 10**8, 8192, True
@@ -115,3 +118,67 @@ def bench(tmp_path: Path, qtbot) -> Iterator[Bench]:
     bench = Bench(tmp_path, qtbot)
     yield bench
     bench.close()
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No token ends an answer. Asked for before ``window``: a random model would end by itself now and then."""
+    monkeypatch.setattr("engine.generation.generate.end_tokens", lambda loaded: set())
+
+
+@pytest.fixture
+def window(tmp_path: Path, tiny_chat_model: Path, qtbot) -> Iterator[MainWindow]:
+    """The real window with the real engine and a tiny model that is ready."""
+    settings = Settings(tmp_path / "settings.json")
+    settings.preset, settings.max_tokens = "precise", 24
+    window = MainWindow(EngineClient(), Theme("dark"), settings, tmp_path / "conversations", "greenroom test")
+    qtbot.addWidget(window)
+    window.show()
+    window.start(str(tiny_chat_model))
+    qtbot.waitUntil(lambda: window.state.model is not None or bool(window.state.problem), timeout=LOAD_MS)
+    assert window.state.problem == ""
+    yield window
+    if window.client.running:
+        with qtbot.waitSignal(window.client.stopped, timeout=10_000):
+            window.close()
+    assert window.client.join(5)
+
+
+class Pause:
+    """Holds the engine in the middle of an answer."""
+
+    def __init__(self) -> None:
+        self._after: int | None = None
+        self._open = threading.Event()
+
+    def after(self, tokens: int) -> None:
+        """From now on, wait before the token with this number, counted from 0, until ``go``."""
+        self._after = tokens
+        self._open.clear()
+
+    def go(self) -> None:
+        self._after = None
+        self._open.set()
+
+    def wait(self) -> None:
+        """On the engine's thread, before each token."""
+        if self._after is not None:
+            if self._after == 0:
+                self._open.wait(60)
+            else:
+                self._after -= 1
+
+
+@pytest.fixture
+def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
+    from engine.generation.sampling import Sampler
+
+    pause, choose = Pause(), Sampler.choose
+
+    def paused(sampler, *arguments):
+        pause.wait()
+        return choose(sampler, *arguments)
+
+    monkeypatch.setattr(Sampler, "choose", paused)
+    yield pause
+    pause.go()

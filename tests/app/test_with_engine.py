@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,37 +15,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from app.chat.answer import AnswerView
-from app.engine_client import EngineClient
 from app.main_window import MainWindow
-from app.settings import Settings
-from app.theme import Theme
 from engine.messages import CacheSnapshot, Finished, LoadModel
 from engine.sessions.reader import read_conversation, recount
-
-LOAD_MS = 120_000  # torch's import on a busy machine
-
-
-@pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No token ends an answer. Asked for before ``window``: a random model would end by itself now and then."""
-    monkeypatch.setattr("engine.generation.generate.end_tokens", lambda loaded: set())
-
-
-@pytest.fixture
-def window(tmp_path: Path, tiny_chat_model: Path, qtbot) -> Iterator[MainWindow]:
-    settings = Settings(tmp_path / "settings.json")
-    settings.preset, settings.max_tokens = "precise", 24
-    window = MainWindow(EngineClient(), Theme("dark"), settings, tmp_path / "conversations", "greenroom test")
-    qtbot.addWidget(window)
-    window.show()
-    window.start(str(tiny_chat_model))
-    qtbot.waitUntil(lambda: window.state.model is not None or bool(window.state.problem), timeout=LOAD_MS)
-    assert window.state.problem == ""
-    yield window
-    if window.client.running:
-        with qtbot.waitSignal(window.client.stopped, timeout=10_000):
-            window.close()
-    assert window.client.join(5)
 
 
 def ask(window: MainWindow, text: str) -> AnswerView:
