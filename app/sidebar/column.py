@@ -179,7 +179,9 @@ class Sidebar(QWidget):
 
     @Slot(str)
     def _failed(self, problem: str) -> None:
-        self._problem, self._entries = problem, []
+        self._problem = problem
+        if self._entries is None:
+            self._entries = []
         self._fill()
 
     def put_first(self, path: Path, title: str) -> None:

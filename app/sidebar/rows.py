@@ -29,6 +29,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.panels.parts import plain_tip
 from app.theme import RADIUS, Theme, font, space
 from engine.sessions.library import ConversationEntry, Hit
 
@@ -67,7 +68,7 @@ def entry_item(entry: ConversationEntry, writing: bool, hit: Hit | None = None) 
         item.setData(SNIPPET, hit.snippet if hit.message else None)
         spoken = f"{entry.title}: {hit.snippet.text}" if hit.message else entry.title
     item.setData(Qt.ItemDataRole.AccessibleTextRole, spoken)
-    item.setToolTip(entry.problem)
+    item.setToolTip(plain_tip(entry.problem or entry.title))
     return item
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from engine.errors import SessionError
 from engine.sessions import appendfile
@@ -26,15 +27,22 @@ from engine.sessions.snippet import Snippet, fold, snippet
 
 log = logging.getLogger("greenroom.sessions")
 
+_T = TypeVar("_T")
+
 VERSION = 1  # of the tables; another one's are dropped
 MOST_HITS = 200
 _HEAD_BYTES = 64 << 10  # of a file, read to find its title before there was time for all of it
 _TABLES = """
 CREATE TABLE IF NOT EXISTS conversations(
     name TEXT PRIMARY KEY, size INTEGER, changed INTEGER, title TEXT, spoken REAL, problem TEXT) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS messages(name TEXT, id TEXT, text TEXT, folded TEXT);
+CREATE TABLE IF NOT EXISTS messages(name TEXT, id TEXT, text TEXT);
 CREATE INDEX IF NOT EXISTS messages_of ON messages(name);
+CREATE TABLE IF NOT EXISTS folded(message INTEGER PRIMARY KEY, name TEXT, text TEXT);
+CREATE INDEX IF NOT EXISTS folded_of ON folded(name);
 """
+
+
+_DROP = "".join(f"DROP TABLE IF EXISTS {table};" for table in ("conversations", "messages", "folded"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,16 @@ class Library:
     def close(self) -> None:
         self._db.close()
 
+    def _sure(self, work: Callable[[], _T]) -> _T:
+        """Do it; where the database fails (locked for long, its disk full or gone), do it again in memory."""
+        try:
+            return work()
+        except sqlite3.Error as error:
+            log.warning("%s is not used any more: %s", self._path, error)
+            self._db.close()
+            self._db = self._connect(":memory:")
+            return work()
+
     # ---------------------------------------------------------------------------------------------- the list
 
     def entries(self) -> list[ConversationEntry]:
@@ -75,6 +93,9 @@ class Library:
 
         SessionError when the folder cannot be read; a file that cannot be is listed with a problem.
         """
+        return self._sure(self._list)
+
+    def _list(self) -> list[ConversationEntry]:
         known = self._known()
         found = []
         for path, stat in self._files():
@@ -87,6 +108,9 @@ class Library:
 
     def refresh(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Read what changed, newest first, and forget what is gone. True when everything is known now."""
+        return self._sure(lambda: self._refresh(stopped))
+
+    def _refresh(self, stopped: Callable[[], bool]) -> bool:
         files = {path.name: (path, stat) for path, stat in self._files()}
         known = self._known()
         for name in known.keys() - files.keys():
@@ -105,6 +129,7 @@ class Library:
         """Keep nothing of the file with this name."""
         with self._db:
             self._db.execute("DELETE FROM messages WHERE name = ?", (name,))
+            self._db.execute("DELETE FROM folded WHERE name = ?", (name,))
             self._db.execute("DELETE FROM conversations WHERE name = ?", (name,))
 
     # ------------------------------------------------------------------------------------------------ search
@@ -115,17 +140,17 @@ class Library:
         Parts of words count; case and accents do not. What changed is read first. Empty when ``stopped`` said so.
         """
         words = list(dict.fromkeys(fold(text).split()))
-        if not words or not self.refresh(stopped):
+        phrase = " ".join(fold(text).split())
+        return self._sure(lambda: self._search(words, phrase, stopped)) if words else []
+
+    def _search(self, words: list[str], phrase: str, stopped: Callable[[], bool]) -> list[Hit]:
+        if not self._refresh(stopped):
             return []
+        entries = self._list()
         self._db.set_progress_handler(lambda: int(stopped()), 20_000)
         try:
-            names: set[str] | None = None
-            for word in sorted(words, key=len, reverse=True):
-                rows = self._db.execute("SELECT DISTINCT name FROM messages WHERE instr(folded, ?)", (word,))
-                having = {name for (name,) in rows}
-                names = having if names is None else names & having
-            entries = [entry for entry in self.entries() if entry.path.name in (names or ())]
-            phrase = " ".join(fold(text).split())
+            having = self._having(words)
+            entries = [entry for entry in entries if len(having.get(entry.path.name, ())) == len(words)]
             return [self._hit(entry, words, phrase) for entry in entries[:MOST_HITS]]
         except sqlite3.OperationalError:
             if stopped():
@@ -134,10 +159,19 @@ class Library:
         finally:
             self._db.set_progress_handler(None, 0)
 
+    def _having(self, words: list[str]) -> dict[str, set[int]]:
+        """For each file that has some of the words: which, by number."""
+        tests = [f"instr(text, ?{number})" for number in range(1, len(words) + 1)]
+        query = f"SELECT name, {', '.join(tests)} FROM folded WHERE {' OR '.join(tests)}"  # one look at every text
+        found: dict[str, set[int]] = {}
+        for name, *places in self._db.execute(query, words):
+            found.setdefault(name, set()).update(number for number, place in enumerate(places) if place)
+        return found
+
     def _hit(self, entry: ConversationEntry, words: list[str], phrase: str) -> Hit:
         """The message that fits best: with the phrase as it was typed, else with most of the words."""
         best, id, text = 0, "", entry.title
-        for rowid, folded in self._db.execute("SELECT rowid, folded FROM messages WHERE name = ?", (entry.path.name,)):
+        for rowid, folded in self._db.execute("SELECT message, text FROM folded WHERE name = ?", (entry.path.name,)):
             score = len(words) + 1 if phrase in folded else sum(word in folded for word in words)
             if score > best:
                 best, (id, text) = score, self._message(rowid)
@@ -178,14 +212,14 @@ class Library:
     def _read(self, path: Path, stat: os.stat_result) -> None:
         """Keep what is in this file now."""
         title, spoken, problem = path.stem, stat.st_mtime, ""
-        rows: list[tuple[str, str, str, str]] = []
+        rows: list[tuple[str, str]] = []
         try:
             if stat.st_size == 0:
                 _check(path, b"")
             conversation = read_conversation(path)
             title, spoken = conversation.title, _last_spoken(conversation) or spoken
-            rows = [(path.name, m.id, m.text, fold(m.text)) for m in conversation.messages.values() if m.text]
-            rows.append((path.name, "", title, fold(title)))
+            rows = [(m.id, m.text) for m in conversation.messages.values() if m.text]
+            rows.append(("", title))
         except SessionError as error:
             problem = str(error)
         with self._db:
@@ -194,7 +228,9 @@ class Library:
                 "INSERT INTO conversations VALUES (?, ?, ?, ?, ?, ?)",
                 (path.name, stat.st_size, stat.st_mtime_ns, _clean(title), spoken, problem),
             )
-            self._db.executemany("INSERT INTO messages VALUES (?, ?, ?, ?)", [tuple(map(_clean, row)) for row in rows])
+            for id, text in rows:
+                row = self._db.execute("INSERT INTO messages VALUES (?, ?, ?)", (path.name, _clean(id), _clean(text)))
+                self._db.execute("INSERT INTO folded VALUES (?, ?, ?)", (row.lastrowid, path.name, fold(_clean(text))))
 
     # ----------------------------------------------------------------------------------------- the database
 
@@ -221,7 +257,7 @@ class Library:
             db.execute("PRAGMA secure_delete = ON")  # what the user deletes is gone from here too
             db.execute("PRAGMA synchronous = OFF")  # losing it costs a second reading
             if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                db.executescript("DROP TABLE IF EXISTS conversations; DROP TABLE IF EXISTS messages;")
+                db.executescript(_DROP)
             db.executescript(_TABLES)
             db.execute(f"PRAGMA user_version = {VERSION}")
         except BaseException:

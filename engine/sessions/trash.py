@@ -7,11 +7,13 @@ so it comes back.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 
 from engine.errors import SessionError
 from engine.sessions import appendfile
+from engine.sessions.filelock import try_lock
 from engine.sessions.log import new_path
 
 log = logging.getLogger("greenroom.sessions")
@@ -27,12 +29,27 @@ class Trash:
         self._deleted = folder / "deleted"
 
     def put(self, path: Path) -> Path:
-        """Take a conversation out of the list; where it is now. SessionError when it has to stay."""
+        """Take a conversation out of the list; where it is now. SessionError when it has to stay.
+
+        The caller has let go of the file; another window that adds to it keeps it.
+        """
         try:
+            self._check_free(path)
             self._deleted.mkdir(exist_ok=True)
             return path.rename(self._deleted / f"{time.time():.0f}~{path.name}")
         except OSError as error:
             raise appendfile.failure(path, error) from error
+
+    @staticmethod
+    def _check_free(path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            unlock = try_lock(path, descriptor)
+            if unlock is None:
+                raise SessionError("This conversation is open in another window. Close it there before you delete it.")
+            unlock()
+        finally:
+            os.close(descriptor)
 
     def restore(self, deleted: Path) -> Path:
         """Put it back, under its old name when that is still free."""

@@ -136,6 +136,23 @@ def test_the_index_is_used_again_and_a_damaged_one_is_made_anew(tmp_path, monkey
     fifth.close()
 
 
+def test_a_database_that_fails_later_is_done_without(tmp_path, library):
+    talk(tmp_path, "needle in a haystack")
+    assert found(library, "needle") == ["needle in a haystack"]
+    library._db.execute("DROP TABLE messages")  # as by a disk that failed
+    assert found(library, "needle") == ["needle in a haystack"]
+    assert [entry.title for entry in library.entries()] == ["needle in a haystack"]
+
+
+def test_two_windows_share_the_index(tmp_path, library):
+    talk(tmp_path, "needle in a haystack")
+    other = Library(tmp_path, tmp_path / "search.sqlite")
+    assert found(library, "needle") == found(other, "needle") == ["needle in a haystack"]
+    talk(tmp_path, "another needle")
+    assert len(found(other, "needle")) == len(found(library, "needle")) == 2
+    other.close()
+
+
 def test_a_search_that_is_no_longer_wanted_ends_at_once(tmp_path, library):
     for number in range(5):
         talk(tmp_path, f"word {number}")
