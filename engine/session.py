@@ -77,8 +77,12 @@ class ModelSession:
         self._loaded = load(command, report, stopped)
         try:
             self._experience = Experience(self._loaded, command)
-            report("filling slots with the experts that past answers used", 0.97)
-            self._loaded.runtime.warm(self._experience.likely_first(), stopped)
+            try:
+                report("filling slots with the experts that past answers used", 0.97)
+                self._loaded.runtime.warm(self._experience.likely_first(), stopped)
+            except BaseException:
+                self._experience.close()
+                raise
         except BaseException:
             self._loaded.close()
             raise

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.errors import ModelError
 from engine.experts.cache import ExpertCache
 from engine.experts.policies import make_policy
 from engine.messages import (
@@ -265,6 +266,19 @@ def test_unload_gives_the_memory_back_at_once(engine: Engine, tiny_chat_model: P
         gc.enable()
     engine.send(_ask())
     assert "No model is loaded" in engine.wait_for(Failed).text
+
+
+def test_a_load_that_ends_at_its_last_step_leaves_no_thread_behind(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> int:
+        raise ModelError("The disk is gone.")
+
+    monkeypatch.setattr("engine.experts.runtime.ExpertRuntime.warm", broken)
+    with Engine() as engine:
+        engine.send(LoadModel(str(tiny_chat_model), experts="25%"))
+        assert "disk is gone" in engine.wait_for(Failed).text
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("greenroom")]
 
 
 def test_thread_ends_in_the_middle_of_an_answer(tiny_chat_model: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.errors import Cancelled, ModelError
+from engine.errors import Cancelled, MemoryPlanError, ModelError
+from engine.experts.device import CpuDevice
 from engine.experts.prefetch import Deed
 from tests.engine.scripted import EXPERTS, LAYERS, LAYOUT, PATIENCE, TOP_K, NumberStore, Stage
 
@@ -348,3 +349,54 @@ def test_a_busy_link_is_given_less_than_an_idle_one() -> None:
         return sum(note.deed is Deed.BRING and note.layer < 0 for note in record.notes)
 
     assert ordered(10.0, 0.002) > ordered(0.008, 0.002) > 0
+
+
+# ------------------------------------------------------------------------------------------- a growing conversation
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_experts_stay_who_they_are_while_arenas_shrink_and_grow(stage: Callable[..., Stage], devices: int) -> None:
+    """Every expert served is checked for its numbers; what moved between slots was copied."""
+    source = random.Random(devices)
+
+    def said(layer: int) -> Any:
+        return {t: dict.fromkeys(source.sample(range(EXPERTS), 2), 0.9) for t in range(layer + 1, LAYERS)}
+
+    one = stage(30, said, devices=devices)
+    context = 0
+    one.runtime.share_with_kv(lambda tokens: max(3, 30 - tokens))
+    sizes = []
+    for number in range(120):
+        context = 0 if number % 50 == 49 else min(context + source.randint(0, 2), 40)
+        if context == 0:
+            one.runtime.begin_answer(new_chat=True)
+        one.runtime.begin_pass("decode", 1, context)
+        for layer in range(LAYERS):
+            list(one.serve(layer, source.sample(range(EXPERTS), TOP_K)))
+        one.runtime.end_pass(0.01)
+        sizes.append(one.runtime.slots)
+        assert one.runtime.arena_bytes == one.runtime.slots * SIZE
+        assert one.runtime.resident == one.runtime.resident_mask().sum() <= one.runtime.slots
+    assert max(sizes) == 30
+    assert min(sizes) <= 6
+    assert sizes[49] == 30
+
+
+def test_slots_that_cannot_be_had_again_are_done_without(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = stage(16)
+    one.runtime.share_with_kv(lambda tokens: 16 - tokens)
+    one.token([0], [1], [2], [3])
+    one.runtime.begin_pass("decode", 1, 10)
+    one.runtime.end_pass(0.01)
+    assert one.runtime.slots == 6
+
+    def full(*_: Any) -> None:
+        raise MemoryPlanError("RAM ran out.")
+
+    monkeypatch.setattr(CpuDevice, "allocate", full)
+    for _ in range(2):  # not tried again for every token
+        one.token(range(4), range(4), range(4), range(4))
+        assert one.runtime.slots == 6
+        monkeypatch.undo()
