@@ -16,11 +16,12 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import Cancelled, ModelError, OptionError
-from engine.experts.device import Device, make_devices
+from engine.experts.device import LANDINGS, Device, make_devices
 from engine.experts.forward import IMPLEMENTATION, attach
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore
+from engine.experts.transfer import READERS
 from engine.hardware.plan import (
     Demand,
     MemoryPlan,
@@ -126,7 +127,7 @@ def load(
     except BaseException:
         runtime.close()
         raise
-    notes = list(plan.notes)
+    notes = [*plan.notes, *runtime.notes]
     if tokenizer is None:
         notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
     elif not tokenizer.chat_template:
@@ -191,7 +192,7 @@ def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:
     stored = [TORCH_DTYPE.get(ref.dtype, torch.uint8) for ref in found.folder.tensors.values()]
     floats = [dtype for dtype in stored if dtype in DTYPES.values()]
     common = max(set(floats), key=floats.count) if floats else torch.float32
-    if device.torch_device.type == "cpu":
+    if not device.on_card:
         sizes = [ref.nbytes // dtype.itemsize for ref, dtype in zip(found.folder.tensors.values(), stored, strict=True)]
         if sum(sizes) * 4 <= psutil.virtual_memory().total / 8:
             return torch.float32
@@ -205,29 +206,29 @@ def make_plan(
 
     device: the first of those the command names; further cards hold experts alone.
     """
-    where = device.torch_device
-    others = [] if where.type == "cpu" else [torch.device(name.strip()) for name in command.device.split(",")[1:]]
-    return plan_memory(_demand(found, layouts, dtype, where, others), command.experts, command.context)
+    others = make_devices(command.device)[1:] if device.on_card else []
+    return plan_memory(_demand(found, layouts, dtype, device, others), command.experts, command.context)
 
 
 def _demand(
     found: Inspection,
     layouts: Sequence[ExpertLayout],
     dtype: torch.dtype,
-    where: torch.device,
-    others: Sequence[torch.device],
+    device: Device,
+    others: Sequence[Device],
 ) -> Demand:
     """From the headers, and what the probes say now."""
     config = found.skeleton.config.get_text_config()
     ram = psutil.virtual_memory().available
-    on_cpu = where.type == "cpu"
+    landings = (1 + len(others)) * READERS * LANDINGS * max(layout.nbytes for layout in layouts)
+    on_cpu = not device.on_card
     slot_bytes = sum(
         layout.nbytes * module.num_experts for layout, module in zip(layouts, found.index.modules, strict=True)
     )
     eager = getattr(found.model.config, "_attn_implementation", None) == "eager"
     return Demand(
         memory="RAM" if on_cpu else "VRAM",
-        free=ram if on_cpu else torch.cuda.mem_get_info(where)[0],
+        free=device.free(),
         dense_bytes=found.dense_parameters * dtype.itemsize,
         slot_bytes=-(-slot_bytes // found.total_experts),
         total_experts=found.total_experts,
@@ -236,8 +237,8 @@ def _demand(
         workspace_bytes=workspace_bytes(config, dtype.itemsize, found.skeleton.top_k, "RAM" if on_cpu else "VRAM"),
         scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
         least_slots=len(set(layouts)),
-        host_free=0 if on_cpu else ram,
-        others_free=tuple(torch.cuda.mem_get_info(other)[0] for other in others),
+        host_free=0 if on_cpu else max(0, ram - landings),
+        others_free=tuple(other.free() for other in others),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from engine.errors import MemoryPlanError
 from engine.experts.device import Device
 from engine.experts.layout import ExpertLayout
 
@@ -15,7 +16,8 @@ class Arena:
     ``piece``: slots of one allocation.
 
     The memory comes in up to SEGMENTS allocations, so that part of it can be given back while the rest is in use; a
-    slot's address never changes.
+    slot's address never changes. Where the system has less than ``slots`` need, what it gives is taken, be it one slot;
+    MemoryPlanError when it has not even that.
     """
 
     def __init__(self, layout: ExpertLayout, slots: int, device: Device) -> None:
@@ -25,8 +27,11 @@ class Arena:
         self._segments: list[torch.Tensor] = []  # uint8 [slots here, layout.nbytes]
         self._place: list[tuple[int, int]] = []  # of each slot: segment, row
         self.views: list[dict[str, torch.Tensor]] = []
-        for first in range(0, slots, self.piece):
-            self._allocate(min(self.piece, slots - first))
+        try:
+            self.resize(slots)
+        except MemoryPlanError:
+            if not self._place:
+                self._allocate(1)
 
     @property
     def slots(self) -> int:
@@ -56,7 +61,8 @@ class Arena:
             self._allocate(min(self.piece, slots - len(self._place)))
 
     def _allocate(self, count: int) -> None:
-        segment = self._device.allocate(count * self.layout.nbytes).view(count, self.layout.nbytes)
-        self._segments.append(segment)
-        self._place += [(len(self._segments) - 1, row) for row in range(count)]
-        self.views += [self.layout.views(segment[row]) for row in range(count)]
+        with torch.inference_mode(False):  # inside a pass, too: readers write outside of it
+            segment = self._device.allocate(count * self.layout.nbytes).view(count, self.layout.nbytes)
+            self._segments.append(segment)
+            self._place += [(len(self._segments) - 1, row) for row in range(count)]
+            self.views += [self.layout.views(segment[row]) for row in range(count)]

@@ -1,33 +1,40 @@
-"""The one small interface behind which CPU and CUDA differ: memory for slots, and how an expert gets into one.
+"""The one small interface behind which CPU and card differ: memory for slots, and how an expert gets into one.
 
-An expert is read on the host into ``landing(slot)`` and then sent with ``deliver``. On a CPU the landing place is the
-slot itself and there is nothing to send. On CUDA it is a pinned buffer, and the copy runs on a stream of its own:
+An expert is read on the host into ``landing(arena, slot)`` and then sent with ``deliver``. On a CPU the landing place
+is the slot itself and there is nothing to send. On a card it is a pinned buffer (or, past ``landing``, the pinned
+memory where the expert waits), and the copy runs on a stream of its own:
 
 * the compute stream waits for a copy's event only when it is about to use that expert (``Arrival.wait``);
 * before a slot is refilled, the copy stream waits for the event recorded after the slot's last reader
-  (``reading_done``): else weights would be overwritten while still in use.
-
-ROCm answers to the same names.
+  (``reading_done``): else weights would be overwritten while still in use;
+* before a landing buffer is used again, its reader thread waits for the copy out of it. Each reader has buffers of its
+  own, so that no expert that nobody asks for holds up another's.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import Protocol
 
 import numpy as np
+import psutil
 import torch
 
 from engine.errors import MemoryPlanError, OptionError
+from engine.experts.card import Card, CudaCard, Event
 from engine.experts.layout import ALIGNMENT
+
+LANDINGS = 2  # buffers of each reader: one is read into while the other is copied from
 
 
 class Arrival(Protocol):
     """An expert on its way."""
 
     def wait(self) -> None:
-        """Make the compute that follows wait until the expert is in its slot."""
+        """Make the compute that follows wait until the expert is in its slot; the caller goes on at once."""
+
+    def synchronize(self) -> None:
+        """The caller waits until it is there, and what it was copied from is free again."""
 
 
 class Slots(Protocol):
@@ -37,22 +44,33 @@ class Slots(Protocol):
 
 
 class Device(Protocol):
+    """torch_device: where the slots are. on_card: it has memory of its own. notes: what the user should know of it."""
+
     torch_device: torch.device
+    on_card: bool
+    notes: list[str]
+
+    def free(self) -> int:
+        """Bytes of the device's memory that could be used now."""
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         """uint8 ``[nbytes]`` on the device, aligned. Raises MemoryPlanError when there is not enough."""
 
-    def landing(self, blob: torch.Tensor) -> torch.Tensor:
-        """Host memory, uint8, as long as ``blob``, to read an expert into. May wait for one to become free."""
+    def prepare(self, nbytes: int) -> None:
+        """Experts of at most ``nbytes`` will land: find out how, before the first one."""
 
-    def abandon(self, host: torch.Tensor) -> None:
-        """Take back what ``landing`` gave; the read failed."""
+    def landing(self, arena: Slots, slot: int) -> torch.Tensor:
+        """Host memory, uint8, as long as the slot's blob, to read an expert into; the calling thread's own until it
+        has asked LANDINGS times more."""
 
-    def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Arrival | None:
-        """Send what ``landing`` gave. None: it is there already."""
+    def deliver(self, source: torch.Tensor, arena: Slots, slot: int) -> Arrival | None:
+        """Send what ``landing`` gave this thread, or memory that stays as it is until then. None: it is there."""
 
     def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
         """Everything queued so far is the last reader of these slots."""
+
+    def release_unused(self) -> None:
+        """Give what arenas gave back on to the system."""
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
@@ -69,123 +87,151 @@ def make_device(name: str) -> Device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cpu":
         return CpuDevice()
-    if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise OptionError("No usable graphics card was found, or this torch is a CPU build; choose device cpu.")
-        return CudaDevice(torch.device(name))
-    raise OptionError(f"There is no device {name!r}; choose auto, cpu, cuda or cuda:N.")
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or not (number.isdecimal() or name == "cuda"):
+        raise OptionError(f"There is no device {name!r}; choose auto, cpu, cuda or cuda:N.")
+    if not torch.cuda.is_available():
+        raise OptionError("No usable graphics card was found, or this torch is a CPU build; choose device cpu.")
+    index, count = int(number) if number else torch.cuda.current_device(), torch.cuda.device_count()
+    if index >= count:
+        there = "is one card, cuda:0" if count == 1 else f"are {count} cards, cuda:0 to cuda:{count - 1}"
+        raise OptionError(f"There is no card {name}: there {there}.")
+    return CudaDevice(CudaCard(torch.device("cuda", index)))
 
 
 class CpuDevice:
     """The stage is RAM: experts are read straight into their slots."""
 
     torch_device = torch.device("cpu")
+    on_card = False
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def free(self) -> int:
+        return int(psutil.virtual_memory().available)
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         try:
-            raw = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
+            with torch.inference_mode(False):  # arenas grow inside a pass, and readers write outside of it
+                raw = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
+                start = -raw.data_ptr() % ALIGNMENT
+                return raw[start : start + nbytes]
         except RuntimeError as error:
             raise MemoryPlanError(
                 f"RAM ran out: {nbytes / 1e9:.1f} GB for expert slots could not be had. Give experts less memory."
             ) from error
-        start = -raw.data_ptr() % ALIGNMENT
-        return raw[start : start + nbytes]
 
-    def landing(self, blob: torch.Tensor) -> torch.Tensor:
-        return blob
-
-    def abandon(self, host: torch.Tensor) -> None:
+    def prepare(self, nbytes: int) -> None:
         return None
 
-    def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> None:
+    def landing(self, arena: Slots, slot: int) -> torch.Tensor:
+        return arena.blob(slot)
+
+    def deliver(self, source: torch.Tensor, arena: Slots, slot: int) -> Arrival | None:
         return None
 
     def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
         return None
 
+    def release_unused(self) -> None:
+        return None
+
     def synchronize(self) -> None:
         return None
+
+
+class _Ring(threading.local):
+    """One reader's landing buffers, taken in turn, and the copies out of them."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.buffers: list[torch.Tensor | None] = [None] * LANDINGS
+        self.copied: list[Event | None] = [None] * LANDINGS
 
 
 class CudaDevice:
     """The stage is VRAM: experts land in a few pinned buffers and are copied on a stream of their own."""
 
-    LANDINGS = 8  # buffers in flight; each as large as one expert
+    on_card = True
 
-    def __init__(self, device: torch.device) -> None:
-        self.torch_device = device
-        self._copy_stream = torch.cuda.Stream(device)
-        self._lock = threading.Lock()
-        self._free: list[torch.Tensor] = []
-        self._flying: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()  # copies given to the card, oldest first
-        self._made = 0
-        self._last_reader: dict[int, torch.cuda.Event] = {}  # by blob address
+    def __init__(self, card: Card) -> None:
+        self.torch_device = card.torch_device
+        self.notes: list[str] = []
+        self._card = card
+        self._ring = _Ring()
+        self._pins = True  # until the system refuses once
+        self._last_reader: dict[tuple[int, int], Event] = {}  # by arena's id and slot
+
+    def free(self) -> int:
+        return self._card.memory()[0]
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        try:
-            return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
-        except torch.OutOfMemoryError as error:
-            free, total = torch.cuda.mem_get_info(self.torch_device)
-            raise MemoryPlanError(
-                f"VRAM ran out: expert slots need {nbytes / 1e9:.1f} GB and {free / 1e9:.1f} of {total / 1e9:.1f} GB "
-                f"are free. Give experts {max(0.0, (nbytes - free) / 1e9):.1f} GB less."
-            ) from error
+        with torch.inference_mode(False):  # arenas grow inside a pass, and readers write outside of it
+            try:
+                return self._card.allocate(nbytes)
+            except torch.OutOfMemoryError:
+                self._card.release_unused()
+            try:
+                return self._card.allocate(nbytes)
+            except torch.OutOfMemoryError as error:
+                free, total = self._card.memory()
+                raise MemoryPlanError(
+                    f"VRAM ran out: {nbytes / 1e9:.1f} GB for expert slots could not be had, {free / 1e9:.1f} of "
+                    f"{total / 1e9:.1f} GB are free. Give experts less memory."
+                ) from error
 
-    def landing(self, blob: torch.Tensor) -> torch.Tensor:
-        buffer = self._buffer()
-        return buffer if buffer is not None and buffer.nbytes >= blob.nbytes else _host_buffer(blob.nbytes)
+    def prepare(self, nbytes: int) -> None:
+        self._host_buffer(nbytes)  # torch keeps it for the first reader
 
-    def abandon(self, host: torch.Tensor) -> None:
-        with self._lock:
-            self._free.append(host)
+    def landing(self, arena: Slots, slot: int) -> torch.Tensor:
+        nbytes, ring = arena.blob(slot).nbytes, self._ring
+        turn = ring.turn = (ring.turn + 1) % LANDINGS
+        copied = ring.copied[turn]
+        if copied is not None:
+            copied.synchronize()
+            ring.copied[turn] = None
+        buffer = ring.buffers[turn]
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = ring.buffers[turn] = self._host_buffer(nbytes)
+        return buffer[:nbytes]
 
-    def _buffer(self) -> torch.Tensor | None:
-        """One whose copy is over: nobody has to ask for the expert first, who may be one that was fetched ahead and is
-        never wanted. None: make another."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-            if self._made < self.LANDINGS or not self._flying:
-                self._made += 1
-                return None
-            copied, buffer = self._flying.popleft()
-        copied.synchronize()
-        return buffer
-
-    def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Arrival:
-        with torch.cuda.stream(self._copy_stream):
-            reader = self._last_reader.pop(blob.data_ptr(), None)
-            if reader is not None:
-                self._copy_stream.wait_event(reader)
-            blob.copy_(host[: blob.nbytes], non_blocking=True)
-            copied = torch.cuda.Event()
-            copied.record(self._copy_stream)
-        with self._lock:
-            self._flying.append((copied, host))
-        return _CudaArrival(copied, self.torch_device)
+    def deliver(self, source: torch.Tensor, arena: Slots, slot: int) -> Arrival | None:
+        reader = self._last_reader.pop((id(arena), slot), None)
+        copied = self._card.copy(source, arena.blob(slot), reader)
+        self._ring.copied[self._ring.turn] = copied  # of the buffer, or of a later copy, which is as good
+        return _CardArrival(self._card, copied)
 
     def reading_done(self, arena: Slots, slots: np.ndarray) -> None:
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self.torch_device))
+        event, key = self._card.computed(), id(arena)
         for slot in slots.tolist():
-            self._last_reader[arena.blob(slot).data_ptr()] = event
+            self._last_reader[key, slot] = event
+
+    def release_unused(self) -> None:
+        self._card.release_unused()
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize(self.torch_device)
+        self._card.synchronize()
+
+    def _host_buffer(self, nbytes: int) -> torch.Tensor:
+        """Pinned where the system gives it, pageable where it does not (Windows and WSL pin only about half of RAM)."""
+        if self._pins:
+            try:
+                return self._card.pin(nbytes)
+            except RuntimeError:
+                self._pins = False  # who was refused once is refused again, and each try takes time
+                self.notes.append(
+                    "The system pins no more memory for the graphics card, so experts take longer to reach it."
+                )
+        return torch.empty(nbytes, dtype=torch.uint8)
 
 
-class _CudaArrival:
-    def __init__(self, copied: torch.cuda.Event, device: torch.device) -> None:
-        self._copied = copied
-        self._device = device
+class _CardArrival:
+    def __init__(self, card: Card, copied: Event) -> None:
+        self._card, self._copied = card, copied
 
     def wait(self) -> None:
-        torch.cuda.current_stream(self._device).wait_event(self._copied)
+        self._card.compute_after(self._copied)
 
-
-def _host_buffer(nbytes: int) -> torch.Tensor:
-    """Pinned where the system gives it, pageable where it does not (Windows and WSL pin only about half of RAM)."""
-    try:
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-    except RuntimeError:
-        return torch.empty(nbytes, dtype=torch.uint8)
+    def synchronize(self) -> None:
+        self._copied.synchronize()

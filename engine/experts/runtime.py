@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -45,13 +46,24 @@ class ExpertRuntime:
         ]
         self.reads = stages[0][1].describe()
         self._owners = [stage_of(layer, experts, len(stages)) for layer in range(layers)]
+        largest = max(layout.nbytes for layout in layouts)
+        for device, _ in stages:
+            device.prepare(largest)
         rooms: dict[tuple[ExpertLayout, int], Room] = {}
         for layout, count in slots.items():
             for stage, share in enumerate(_shares(count, layouts, layout, self._owners, len(stages))):
                 device = stages[stage][0]
-                cache = ExpertCache(share, layers, experts, make_policy(policy, layers, experts))
-                rooms[layout, stage] = Room(Arena(layout, share, device), cache, self._transfers[stage], device)
+                arena = Arena(layout, share, device)
+                cache = ExpertCache(arena.slots, layers, experts, make_policy(policy, layers, experts))
+                rooms[layout, stage] = Room(arena, cache, self._transfers[stage], device)
         self._rooms = list(rooms.values())
+        self.notes = [note for device, _ in stages for note in device.notes]
+        planned = sum(slots.values())
+        if self.slots < planned:
+            self.notes.append(
+                f"There is memory for {self.slots:,} expert slots, not for the {planned:,} that were planned; other "
+                "programs have the rest."
+            )
         self._rooms_of = [[rooms[layout, stage] for stage in range(len(stages))] for layout in layouts]
         for room in self._rooms:
             self.observer.add_follower(room.cache.policy)
@@ -157,11 +169,33 @@ class ExpertRuntime:
                     arena.resize(target)
                 except MemoryPlanError:  # somebody else has the memory now: we go on with what there is
                     self._full[number] = target = arena.slots
-            for start, end in room.cache.resize(target):
-                arena.blob(end).copy_(arena.blob(start))
+            self._resize(number, target)
+
+    def give_room(self) -> bool:
+        """Memory ran out in a pass: every arena on a card gives a piece back, for as long as the model is loaded. False
+        when there is none to give."""
+        given = False
+        for number, room in enumerate(self._rooms):
+            arena = room.arena
+            if not room.device.on_card or arena.slots <= arena.piece:
+                continue
+            self._ahead.settle()
             room.device.synchronize()
-            arena.resize(target)
-            self._ahead.resized(number, target)
+            self._full[number] = arena.slots - arena.piece
+            self._resize(number, self._full[number])
+            given = True
+        for room in self._rooms:
+            room.device.release_unused()
+        return given
+
+    def _resize(self, number: int, slots: int) -> None:
+        """Cache and arena come to ``slots``; nothing is under way, and there is memory for them."""
+        room = self._rooms[number]
+        for start, end in room.cache.resize(slots):
+            room.arena.blob(end).copy_(room.arena.blob(start))
+        room.device.synchronize()
+        room.arena.resize(slots)
+        self._ahead.resized(number, slots)
 
     def _open(self, layer: int, experts: np.ndarray, counts: np.ndarray, dispatches: list[Dispatch]) -> None:
         """One dispatch for each device that has some of them, every one's demands on their way."""
@@ -213,6 +247,9 @@ class ExpertRuntime:
         for transfer in self._transfers:
             transfer.close()
         self._transfers.clear()
+        for room in self._rooms:  # the slots go below: nothing may be on its way there or read there any more
+            with suppress(RuntimeError):  # a card that gave up does nothing any more
+                room.device.synchronize()
         if self._foresight is not None:
             self._foresight.close()
             self._foresight = None

@@ -2,13 +2,17 @@
 
 Two queues: what somebody waits for, first come first served, and what is fetched ahead, most wanted first. A reader
 takes the second only while the first is empty, and one reader is always left for demands. Counts what the link did, so
-that fetching ahead can be kept within what the link can carry.
+that fetching ahead can be kept within what the link can carry; a copy to a card counts until it is over.
+
+With experts in RAM beside a card (``HostTier``) the card copies straight out of that memory, lent until the copy is
+over; what is not there lands in a buffer of the reader's own first.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import queue
 import threading
 import time
@@ -17,9 +21,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import torch
+
 from engine.experts.arena import Arena
-from engine.experts.device import Arrival, Device
+from engine.experts.device import LANDINGS, Arrival, Device
+from engine.experts.host_tier import HostTier
 from engine.experts.store import Store
+from engine.hardware.numa import stay_near
+
+log = logging.getLogger("greenroom.experts")
 
 READERS = 2  # reads in flight; more gain nothing where cores are few and the disk is local
 
@@ -82,7 +92,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """What the link did since it was opened. Bytes, and seconds in which at least one read of that kind ran."""
+    """What the link did since it was opened. Bytes, and seconds in which at least one fetch of that kind was being read
+    or copied."""
 
     demand_bytes: int = 0
     demand_seconds: float = 0.0
@@ -95,19 +106,39 @@ class LinkUse:
         return (self.demand_bytes + self.early_bytes) / self.busy_seconds if self.busy_seconds > 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A copy under way. lent: it reads memory of the host tier."""
+
+    fetch: Fetch
+    arrival: Arrival
+    lent: bool
+
+
 class Transfer:
     """The link between a store and one device: its readers and their two queues."""
 
-    def __init__(self, store: Store, device: Device, readers: int = READERS, name: str = "greenroom-io") -> None:
+    def __init__(
+        self,
+        store: Store,
+        device: Device,
+        readers: int = READERS,
+        name: str = "greenroom-io",
+        cpus: frozenset[int] = frozenset(),
+    ) -> None:
+        """cpus: processors the readers stay on, those near the device; empty: wherever the system puts them."""
         self._store = store
+        self._tier = store if isinstance(store, HostTier) else None
         self._device = device
+        self._cpus = cpus
         self._lock = threading.Lock()
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # one for each job; False: go home
         self._demands: deque[Fetch] = deque()
         self._ahead: list[tuple[float, int, Fetch]] = []  # heap: most wanted first
         self._numbers = itertools.count()
         self._most_ahead = max(1, readers - 1)  # reads ahead of demand that may run at once
-        self._running = {True: 0, False: 0}  # by "early"
+        self._running = {True: 0, False: 0}  # by "early": being read
+        self._open = {True: 0, False: 0}  # being read or copied
         self._since = {True: 0.0, False: 0.0}
         self._busy = {True: 0.0, False: 0.0}
         self._any_since = self._any_busy = 0.0
@@ -149,15 +180,15 @@ class Transfer:
             return True
 
     def use(self) -> LinkUse:
-        """What the link did so far; reads under way count up to now."""
+        """What the link did so far; what is under way counts up to now."""
         with self._lock:
             now = time.perf_counter()
-            demand = self._busy[False] + (now - self._since[False] if self._running[False] else 0.0)
-            busy = self._any_busy + (now - self._any_since if self._running[True] or self._running[False] else 0.0)
+            demand = self._busy[False] + (now - self._since[False] if self._open[False] else 0.0)
+            busy = self._any_busy + (now - self._any_since if self._open[True] or self._open[False] else 0.0)
             return LinkUse(self._bytes[False], demand, self._bytes[True], busy)
 
     def close(self) -> None:
-        """Wait for the reads under way, cancel the rest, and close the store."""
+        """Wait for the reads and copies under way, cancel the rest, and close the store."""
         with self._lock:
             waiting = [fetch for _, _, fetch in self._ahead] + list(self._demands)
             self._ahead.clear()
@@ -181,9 +212,18 @@ class Transfer:
                 thread.start()
 
     def _read_on(self) -> None:
+        stay_near(self._cpus)
+        copies: deque[_Copy] = deque()  # of this reader, oldest first
         while self._calls.get():
             while (fetch := self._next()) is not None:
-                self._read(fetch)
+                if fetch.early:  # a long read ahead would hide that the demands before it are over
+                    while any(not copy.fetch.early for copy in copies):
+                        self._copied(copies.popleft())
+                self._read(fetch, copies)
+                while len(copies) > LANDINGS - 1:
+                    self._copied(copies.popleft())
+            while copies:
+                self._copied(copies.popleft())
 
     def _next(self) -> Fetch | None:
         """The next fetch, begun; None when there is none for this reader now."""
@@ -201,31 +241,62 @@ class Transfer:
     def _begin(self, fetch: Fetch) -> Fetch:
         fetch.state = State.RUNNING
         now = time.perf_counter()
-        if not self._running[True] and not self._running[False]:
+        if not self._open[True] and not self._open[False]:
             self._any_since = now
-        if not self._running[fetch.early]:
+        if not self._open[fetch.early]:
             self._since[fetch.early] = now
+        self._open[fetch.early] += 1
         self._running[fetch.early] += 1
         return fetch
 
-    def _read(self, fetch: Fetch) -> None:
-        blob = fetch.arena.blob(fetch.slot)
+    def _read(self, fetch: Fetch, copies: deque[_Copy]) -> None:
         error: BaseException | None = None
-        host = None
+        source: torch.Tensor | None = None
+        lent = False
         try:
-            host = self._device.landing(blob)
-            fetch.nbytes = self._store.read(fetch.layer, fetch.expert, host)
-            fetch.arrival = self._device.deliver(host, blob)
+            if self._tier is not None:
+                source = self._tier.lend(fetch.layer, fetch.expert)
+                lent = source is not None
+            if source is None:
+                source = self._device.landing(fetch.arena, fetch.slot)
+                fetch.nbytes = self._store.read(fetch.layer, fetch.expert, source)
+            else:
+                fetch.nbytes = source.nbytes
+            fetch.arrival = self._device.deliver(source, fetch.arena, fetch.slot)
         except BaseException as met:  # told to whoever waits, whatever it is
             error = met
-            if host is not None:
-                self._device.abandon(host)
+        copy = None if fetch.arrival is None else _Copy(fetch, fetch.arrival, lent)
+        if lent and copy is None:
+            self._give_back(fetch)
         with self._lock:
-            now = time.perf_counter()
             self._running[fetch.early] -= 1
-            if not self._running[fetch.early]:
-                self._busy[fetch.early] += now - self._since[fetch.early]
-            if not self._running[True] and not self._running[False]:
-                self._any_busy += now - self._any_since
+            if copy is None:
+                self._end(fetch)
             self._bytes[fetch.early] += fetch.nbytes
             fetch.close(State.DONE, error)
+        if copy is not None:
+            copies.append(copy)
+
+    def _copied(self, copy: _Copy) -> None:
+        """Wait until a copy is over."""
+        try:
+            copy.arrival.synchronize()
+        except Exception as error:  # the card gave up: whoever computes there meets that too
+            log.error("a copy to the card failed: %s", error)
+        if copy.lent:
+            self._give_back(copy.fetch)
+        with self._lock:
+            self._end(copy.fetch)
+
+    def _give_back(self, fetch: Fetch) -> None:
+        assert self._tier is not None
+        self._tier.give_back(fetch.layer, fetch.expert)
+
+    def _end(self, fetch: Fetch) -> None:
+        """Neither read nor copied any more. Whoever calls holds the lock."""
+        now = time.perf_counter()
+        self._open[fetch.early] -= 1
+        if not self._open[fetch.early]:
+            self._busy[fetch.early] += now - self._since[fetch.early]
+        if not self._open[True] and not self._open[False]:
+            self._any_busy += now - self._any_since

@@ -12,8 +12,10 @@ import psutil
 import pytest
 import torch
 
-from engine import inspection
+from engine import inspection, loading
 from engine.cli import main
+from engine.experts.device import LANDINGS
+from engine.experts.transfer import READERS
 from engine.messages import LoadModel
 from tests.families import make_tiny
 
@@ -29,9 +31,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         real = psutil.virtual_memory()
         monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=ram))
         if vram is not None:
-            card = SimpleNamespace(torch_device=torch.device("cuda"))
-            monkeypatch.setattr(inspection, "make_devices", lambda names: [card])
-            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (vram, vram))
+            card = SimpleNamespace(torch_device=torch.device("cuda"), on_card=True, free=lambda: vram)
+            for module in (inspection, loading):
+                monkeypatch.setattr(module, "make_devices", lambda names: [card for _ in names.split(",")])
 
     return install
 
@@ -80,7 +82,9 @@ def test_a_card_gets_a_tier_of_ram_under_it(tmp_path: Path, machine: Machine, in
     folder = make_tiny("qwen2_moe", tmp_path / "wide", changes={"hidden_size": 64, "moe_intermediate_size": 2048})
     machine(ram=2000 * MB)
     slot, free = inspect(str(folder))["slot_bytes"], 500 * MB
-    machine(ram=20 * slot * 5 // 4 + 1, vram=inspect(str(folder), "--experts", "1 slot")["plan"]["needed_bytes"] + free)
+    landings = READERS * LANDINGS * slot  # every reader's buffers are in RAM, too
+    needed = inspect(str(folder), "--experts", "1 slot")["plan"]["needed_bytes"]
+    machine(ram=landings + 20 * slot * 5 // 4 + 1, vram=needed + free)
     plan = inspect(str(folder), "--experts", "10 slots")["plan"]
     assert {tier["memory"]: tier["experts"] for tier in plan["tiers"]} == {"VRAM": 10, "RAM": 20, "disk": 4}
     assert plan["host_slots"] == 20

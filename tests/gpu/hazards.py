@@ -46,9 +46,9 @@ def no_slot_is_overwritten_while_in_use(check: Check) -> dict[str, Any]:
         hold_up(device)
         reading = slots.blob(0).clone()
         device.reading_done(slots, np.array([0]))
-        host = device.landing(slots.blob(0))
-        host[:nbytes].fill_(value)
-        arrival = device.deliver(host, slots.blob(0))
+        host = device.landing(slots, 0)
+        host.fill_(value)
+        arrival = device.deliver(host, slots, 0)
         if arrival is not None:
             arrival.wait()
         fresh = slots.blob(0).clone()
@@ -79,7 +79,7 @@ def _nobody_waits(device: Device) -> int:
     def send_all() -> None:
         try:
             for slot in range(AHEAD):
-                sent.put(device.deliver(device.landing(slots.blob(slot)), slots.blob(slot)))
+                sent.put(device.deliver(device.landing(slots, slot), slots, slot))
         except Exception as error:  # raised by whoever looks
             sent.put(error)
 
@@ -107,9 +107,9 @@ def _many_writers(device: Device, nbytes: int) -> int:
             values = (np.arange(64) * 7 + wave * 31) % 251 + 1
 
             def send(slot: int, values: np.ndarray = values) -> Any:
-                host = device.landing(slots.blob(slot))
-                host[:nbytes].fill_(int(values[slot]))
-                return device.deliver(host, slots.blob(slot))
+                host = device.landing(slots, slot)
+                host.fill_(int(values[slot]))
+                return device.deliver(host, slots, slot)
 
             for arrival in pool.map(send, range(64)):
                 if arrival is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.experts.device import CpuDevice
+from engine.experts.device import CpuDevice, Slots
 from tests.gpu import check, hazards
 
 ROOT = Path(__file__).parents[2]
@@ -71,15 +71,16 @@ def test_a_device_that_mixes_experts_up_is_found_out(tmp_path: Path, monkeypatch
         """One landing buffer for everybody, sent from when somebody waits: another's bytes may be in it by then."""
 
         def __init__(self) -> None:
+            super().__init__()
             self._buffer = torch.zeros(1 << 20, dtype=torch.uint8)
 
-        def landing(self, blob: torch.Tensor) -> torch.Tensor:
-            return self._buffer
+        def landing(self, arena: Slots, slot: int) -> torch.Tensor:
+            return self._buffer[: arena.blob(slot).nbytes]
 
-        def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Any:
+        def deliver(self, source: torch.Tensor, arena: Slots, slot: int) -> Any:
             class Late:
                 def wait(self) -> None:
-                    blob.copy_(host[: blob.nbytes])
+                    arena.blob(slot).copy_(source)
 
             return Late()
 
@@ -94,13 +95,14 @@ def test_a_device_that_stops_when_nobody_waits_is_found_out(tmp_path: Path, monk
         """Four landing buffers, each free again only when somebody waited for what was sent from it."""
 
         def __init__(self) -> None:
+            super().__init__()
             self._free = threading.Semaphore(4)
 
-        def landing(self, blob: torch.Tensor) -> torch.Tensor:
+        def landing(self, arena: Slots, slot: int) -> torch.Tensor:
             self._free.acquire()
-            return blob
+            return arena.blob(slot)
 
-        def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> Any:
+        def deliver(self, source: torch.Tensor, arena: Slots, slot: int) -> Any:
             waited: list[bool] = []
             free = self._free
 
@@ -125,7 +127,8 @@ def test_a_refill_that_does_not_wait_for_the_reader_is_found_out(
     class Hasty(CpuDevice):
         """Its reader is slow: what was cloned is filled in only when the refill has been sent."""
 
-        def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> None:
+        def deliver(self, source: torch.Tensor, arena: Slots, slot: int) -> None:
+            blob = arena.blob(slot)
             for clone in clones:
                 if clone.shape == blob.shape:
                     clone.copy_(blob)

@@ -1,4 +1,4 @@
-"""The I/O threads: demands first, every fetch ends as a result, an error or taken back, and host buffers come home."""
+"""The I/O threads: demands first, and every fetch ends as a result, an error or taken back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 
 from engine.errors import ModelError
 from engine.experts.arena import SEGMENTS, Arena
-from engine.experts.device import CpuDevice, make_device
+from engine.experts.device import make_device
 from engine.experts.layout import ALIGNMENT, expert_layout
 from engine.experts.transfer import READERS, Transfer
+from tests.engine.experts.cards import stand_in
 
 LAYOUT = expert_layout({"up_proj": (5, 3), "down_proj": (3, 5), "bias": (7,)}, torch.float32)
 
@@ -44,23 +45,6 @@ class NumberStore:
 
     def close(self) -> None:
         self.closed = True
-
-
-class StagedDevice(CpuDevice):
-    """Lands experts in buffers of its own, as a graphics card's driver wants it; there are only two."""
-
-    def __init__(self) -> None:
-        self.free = [torch.empty(LAYOUT.nbytes, dtype=torch.uint8) for _ in range(2)]
-
-    def landing(self, blob: torch.Tensor) -> torch.Tensor:
-        return self.free.pop()
-
-    def abandon(self, host: torch.Tensor) -> None:
-        self.free.append(host)
-
-    def deliver(self, host: torch.Tensor, blob: torch.Tensor) -> None:
-        blob.copy_(host)
-        self.free.append(host)
 
 
 def test_every_expert_lands_in_its_own_slot() -> None:
@@ -140,8 +124,8 @@ def test_an_early_fetch_that_is_wanted_now_overtakes_the_others_and_one_that_wai
     transfer.close()
 
 
-def test_a_read_that_fails_is_told_and_gives_its_buffer_back() -> None:
-    device = StagedDevice()
+def test_a_read_that_fails_is_told_and_holds_up_no_other() -> None:
+    device, _ = stand_in()
     arena, transfer = Arena(LAYOUT, 2, device), Transfer(NumberStore(), device)
     for _ in range(5):
         (fetch,) = transfer.demand(arena, 9, [0], [0])
@@ -151,7 +135,6 @@ def test_a_read_that_fails_is_told_and_gives_its_buffer_back() -> None:
     assert transfer.demand(arena, 2, [3], [1])[0].result() == LAYOUT.nbytes
     assert arena.blob(1)[0] == 35
     transfer.close()
-    assert len(device.free) == 2
 
 
 def test_closing_ends_the_threads_and_the_store() -> None:
