@@ -98,12 +98,13 @@ def _bench(options: argparse.Namespace) -> int:
     from engine.bench.report import report_lines
     from engine.bench.run import BenchOptions, bench
 
+    progress = _Progress()
     written, source = None, options.model
     if options.synthetic is not None:
         from engine.bench.synthetic import plan_synthetic, write_synthetic
 
         written = plan_synthetic(options.synthetic, options.layers)
-        source = str(write_synthetic(written, _progress))
+        source = str(write_synthetic(written, progress))
     try:
         report = bench(
             BenchOptions(
@@ -126,7 +127,7 @@ def _bench(options: argparse.Namespace) -> int:
                 gguf=options.gguf,
                 cold=options.cold,
             ),
-            _progress,
+            progress,
         )
     finally:
         if written is not None and options.delete:
@@ -155,5 +156,13 @@ def _peers(named: list[str] | None) -> tuple[str, ...]:
     return tuple(name for name in PEERS if name in named)
 
 
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+class _Progress:
+    """A line on stderr for each step, once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        if text != self._last:
+            print(text, file=sys.stderr, flush=True)
+        self._last = text

@@ -106,7 +106,7 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
         },
         "machine": {
             "processor": processor_name(),
-            "device": options.model.device if device.torch_device.type == "cpu" else torch.cuda.get_device_name(),
+            "device": "CPU" if device.torch_device.type == "cpu" else torch.cuda.get_device_name(device.torch_device),
             "cores": cores(),
             "threads": threads,
             "free_memory": free,
@@ -204,7 +204,12 @@ def _contenders(
         warm = PathInfo(f"accelerate {label}", "accelerate", _WHAT_ACCELERATE, False, label)
         paths = ([held] if options.cold else [warm, held]) if CAN_DROP else [warm]
         need = room.need(budget) + room.layer_bytes
-        contenders.append(Accelerate(found, room.dtype, device, budget / total, paths, need, report))
+        accelerate = Accelerate(found, room.dtype, device, budget / total, paths, need, report)
+        contenders.append(accelerate)
+        notes.append(
+            "accelerate moves a layer's experts as a whole: in the same budget it keeps those of "
+            f"{accelerate.kept} of {found.layers} layers in memory."
+        )
     elif "accelerate" in options.peers:
         notes.append("accelerate was left out: with room for all experts it has nothing to offload.")
     if gguf is not None:

@@ -84,7 +84,8 @@ class Accelerate(Peer):
         self.paths = paths
         self._found, self._dtype, self._device = found, dtype, device
         modules = found.index.modules
-        self._offloaded = [module.path for module in modules[int(len(modules) * share) :]]
+        self.kept = int(len(modules) * share)  # layers
+        self._offloaded = [module.path for module in modules[self.kept :]]
         self._report = report
         self._model: PreTrainedModel | None = None
         self._folder: Path | None = None
