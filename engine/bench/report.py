@@ -73,9 +73,9 @@ def _paths(report: dict[str, Any]) -> list[str]:
 
 
 def _ratios(report: dict[str, Any]) -> list[str]:
-    rows = []
-    for name, value in report["ratios"].items():
-        rows.append(("  unknown" if value is None else f"  {value:.2f}", f"{name}: {RATIOS[name]}"))
+    """Those that are known; the notes say why others are not."""
+    known = {name: value for name, value in report["ratios"].items() if value is not None}
+    rows = [(f"  {value:.2f}", f"{name}: {RATIOS[name]}") for name, value in known.items()]
     return ["ratios, above 1 is in our favour", *_columns(rows)]
 
 

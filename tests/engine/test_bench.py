@@ -193,6 +193,9 @@ def test_cold_reads_from_disk_only_and_says_what_the_link_allows(model: Path) ->
     assert set(paths) == {"ours 100%", "ours 25%, rest on disk only", "ours 25%, nobody fetched ahead"}
     link = found["link"]
     assert link["compute_from"] == "all experts in memory"
+    medians = {key: path["tokens_per_second"]["median"] for key, path in paths.items()}
+    quarter = medians["ours 25%, rest on disk only"] / medians["ours 100%"]
+    assert found["ratios"]["quarter_vs_resident"] == quarter
     plain = next(row for row in link["rows"] if "nobody" in row["path"])
     assert plain["bound"] == "sum"
     assert plain["fetch_seconds"] == plain["bytes_per_token"] / link["rate_bytes_per_second"]
