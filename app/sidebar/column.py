@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 from app.background import Background
 from app.sidebar.finder import Finder
 from app.sidebar.groups import heading
-from app.sidebar.rows import MESSAGE, PATH, PROBLEM, RowDelegate, dots_rect, entry_item, heading_item
+from app.sidebar.rows import MESSAGE, PATH, PROBLEM, WRITING, RowDelegate, dots_rect, entry_item, heading_item
 from app.theme import Theme, font, space
 from engine.sessions.library import ConversationEntry, Hit
 
@@ -186,10 +186,12 @@ class Sidebar(QWidget):
 
     def put_first(self, path: Path, title: str) -> None:
         """This conversation was just added to: it leads the list. Without reading the folder again."""
-        others = [entry for entry in self._entries or () if entry.path != path]
+        entries = self._entries or []
+        others = [entry for entry in entries if entry.path != path]
         now = max([entry.modified for entry in others[:1]] + [time.time()])
         self._entries = [ConversationEntry(path.stem, path, title, now), *others]
-        if self._hits is None:
+        leads = bool(entries) and (entries[0].path, entries[0].title) == (path, title)
+        if self._hits is None and not (leads and date.fromtimestamp(entries[0].modified) == date.today()):
             self._fill()
 
     def set_title(self, path: Path, title: str) -> None:
@@ -213,9 +215,10 @@ class Sidebar(QWidget):
 
     def set_writing(self, path: Path | None) -> None:
         """Mark the conversation that an answer is being written into."""
-        if path != self._writing:
-            self._writing = path
-            self._fill()
+        before, self._writing = self._writing, path
+        for place in {before, path} - {None}:
+            if (row := self._row(place)) >= 0:
+                self.list.item(row).setData(WRITING, place == path)
 
     def select(self, current: Path | None) -> None:
         """Mark the conversation on the screen; None marks none."""

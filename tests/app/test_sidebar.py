@@ -155,8 +155,8 @@ def test_a_thousand_conversations_keep_the_window_alive(sidebar: Sidebar, folder
         (folder / f"{number}.jsonl").write_text("\n".join(lines_of) + "\n")
     sidebar.refresh()
     qtbot.waitUntil(lambda: not sidebar._finder._background.busy, timeout=60_000)
-    began = time.perf_counter()
+    began = time.thread_time()
     sidebar._fill()
-    assert time.perf_counter() - began < 0.25  # making the rows anew is what the GUI thread does
+    assert time.thread_time() - began < 0.1  # making the rows anew is what the GUI thread does
     sidebar.search.setText("talk 998")
     qtbot.waitUntil(lambda: sum(bool(sidebar.list.item(row).data(PATH)) for row in range(sidebar.list.count())) == 1)
