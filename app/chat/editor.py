@@ -62,6 +62,7 @@ class MessageEditor(QWidget):
         # the field grows while it is being shown, and Qt then breaks its lines for the width it had before
         self.input.setLineWrapMode(Input.LineWrapMode.NoWrap)
         self.input.setLineWrapMode(Input.LineWrapMode.WidgetWidth)
+        self.input.measure()
         return self.sizeHint().height()
 
     @Slot()

@@ -35,18 +35,19 @@ class Input(QPlainTextEdit):
         self._composing = False
         self._lines = 0
         self._most = MAX_LINES
-        self.textChanged.connect(self._measure)
-        self._measure()
+        self.textChanged.connect(self.measure)
+        self.measure()
 
     def set_room(self, height: int) -> None:
         """Grow up to this height, px, and to MAX_LINES at most."""
         most = max(2, min(MAX_LINES, int(height / QFontMetricsF(self.font()).lineSpacing())))
         if most != self._most:
             self._most, self._lines = most, 0
-            self._measure()
+            self.measure()
 
     @Slot()
-    def _measure(self) -> None:
+    def measure(self) -> None:
+        """Be as high as the text is at this width."""
         lines = max(1, round(self.document().size().height()))
         if lines != self._lines:
             self._lines = lines
@@ -59,7 +60,7 @@ class Input(QPlainTextEdit):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._measure()
+        self.measure()
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
         return bool(files_in(source)) or super().canInsertFromMimeData(source)
