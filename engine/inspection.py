@@ -20,7 +20,8 @@ def describe(command: LoadModel) -> dict[str, Any]:
     missing and ``reason`` what to do.
     """
     found = inspect(command.source)
-    device = make_devices(command.device)[0]
+    devices = make_devices(command.device)
+    device = devices[0]
     dtype = choose_dtype(command.dtype, found, device)
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
     facts: dict[str, Any] = {
@@ -45,7 +46,7 @@ def describe(command: LoadModel) -> dict[str, Any]:
         "plan": None,
     }
     try:
-        plan = make_plan(command, found, layouts, dtype, device)
+        plan = make_plan(command, found, layouts, dtype, devices)
     except MemoryPlanError as error:
         return facts | {"shortfall_bytes": error.shortfall, "reason": str(error)}
     return facts | {"verdict": plan.verdict, "plan": _plan_facts(plan, what_is_counted(READ_MODES[command.reads]))}

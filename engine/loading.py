@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,12 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import Cancelled, ModelError, OptionError
-from engine.experts.device import LANDINGS, Device, make_devices
+from engine.experts.device import LANDINGS, CudaDevice, Device, make_devices
 from engine.experts.forward import IMPLEMENTATION, attach
+from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.runtime import ExpertRuntime
-from engine.experts.store import DiskStore
+from engine.experts.store import DiskStore, Store
 from engine.experts.transfer import READERS
 from engine.hardware.plan import (
     Demand,
@@ -35,6 +37,8 @@ from engine.messages import PREFETCH, READ_MODES, LoadModel, ModelLoaded, Sampli
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
 from engine.models.skeleton import Skeleton, load_config, make_skeleton
+
+log = logging.getLogger("greenroom.loading")
 
 Report = Callable[[str, float | None], None]
 
@@ -116,7 +120,7 @@ def load(
     device = devices[0]
     dtype = choose_dtype(command.dtype, found, device)
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
-    plan = make_plan(command, found, layouts, dtype, device)
+    plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
     model = _load_dense(found, dtype, device)
     step("making room for experts", 0.8)
@@ -200,27 +204,30 @@ def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:
 
 
 def make_plan(
-    command: LoadModel, found: Inspection, layouts: Sequence[ExpertLayout], dtype: torch.dtype, device: Device
+    command: LoadModel,
+    found: Inspection,
+    layouts: Sequence[ExpertLayout],
+    dtype: torch.dtype,
+    devices: Sequence[Device],
 ) -> MemoryPlan:
     """Share out the device's memory, and RAM where that is beside it. Raises MemoryPlanError when it does not fit.
 
-    device: the first of those the command names; further cards hold experts alone.
+    devices: those the command names; the ones after the first hold experts alone.
     """
-    others = make_devices(command.device)[1:] if device.on_card else []
-    return plan_memory(_demand(found, layouts, dtype, device, others), command.experts, command.context)
+    return plan_memory(_demand(found, layouts, dtype, devices), command.experts, command.context)
 
 
 def _demand(
     found: Inspection,
     layouts: Sequence[ExpertLayout],
     dtype: torch.dtype,
-    device: Device,
-    others: Sequence[Device],
+    devices: Sequence[Device],
 ) -> Demand:
     """From the headers, and what the probes say now."""
+    device = devices[0]
     config = found.skeleton.config.get_text_config()
     ram = psutil.virtual_memory().available
-    landings = (1 + len(others)) * READERS * LANDINGS * max(layout.nbytes for layout in layouts)
+    landings = len(devices) * READERS * LANDINGS * max(layout.nbytes for layout in layouts)
     on_cpu = not device.on_card
     slot_bytes = sum(
         layout.nbytes * module.num_experts for layout, module in zip(layouts, found.index.modules, strict=True)
@@ -238,7 +245,7 @@ def _demand(
         scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
         least_slots=len(set(layouts)),
         host_free=0 if on_cpu else max(0, ram - landings),
-        others_free=tuple(other.free() for other in others),
+        others_free=tuple(other.free() for other in devices[1:]) if device.on_card else (),
     )
 
 
@@ -297,13 +304,24 @@ def _make_runtime(
     slots = {layout: max(1, int(experts * share + 0.5)) for layout, experts in count.items()}
     top_k = found.skeleton.top_k or found.experts
     with ExitStack() as unwinding:
-        stages = []
+        stages: list[tuple[Device, Store]] = []
+        told: list[str] = []
+
+        def tell(sentence: str) -> None:
+            log.warning(sentence)  # pinning goes on after the load, and may say so then
+            told.append(sentence)
+
         for device in devices:
-            store = DiskStore(found.index, layouts, model, command.reads)
+            store: Store = DiskStore(found.index, layouts, model, command.reads)
+            if isinstance(device, CudaDevice) and plan.host_slots:
+                # one for each card, over the experts that are its own: near that card, and no lock between two
+                nbytes = plan.host_slots * plan.demand.slot_bytes // len(devices)
+                store = HostTier(store, layouts, nbytes, True, cpus=device.cpus, pinner=device.pinner, tell=tell)
             unwinding.callback(store.close)
             stages.append((device, store))
         runtime = ExpertRuntime(layouts, slots, found.experts, top_k, command.policy, stages)
         unwinding.pop_all()  # the runtime closes them
+    runtime.notes += told
     runtime.share_with_kv(plan.slots_at)
     for layer, module in enumerate(found.index.modules):
         attach(model.get_submodule(module.path), layer, runtime)
@@ -326,8 +344,7 @@ def _unique_tensors(model: PreTrainedModel) -> list[torch.Tensor]:
 
 
 def _device_name(device: Device) -> str:
-    where = device.torch_device
-    return "CPU" if where.type == "cpu" else torch.cuda.get_device_name(where)
+    return torch.cuda.get_device_name(device.torch_device) if device.torch_device.type != "cpu" else "CPU"
 
 
 @contextmanager

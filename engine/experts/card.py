@@ -7,9 +7,11 @@ as CUDA.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+
+from engine.hardware.numa import cpus_near
 
 
 class Event(Protocol):
@@ -19,10 +21,39 @@ class Event(Protocol):
         """The calling thread sleeps until the card is that far."""
 
 
+class Pinner(Protocol):
+    """Fixes memory in place, so that a card can read it by itself."""
+
+    def pin(self, memory: torch.Tensor) -> bool:
+        """False: the system does not allow more."""
+
+    def unpin(self, memory: torch.Tensor) -> None: ...
+
+
+class CudaPinner:
+    """CUDA, or ROCm, which answers to the same names.
+
+    A failed registration leaves an error behind that the next check on the same thread would take for its own: so pin
+    on a thread that does nothing else with the card.
+    """
+
+    PORTABLE = 1  # pinned for every card, not only the current one
+
+    def pin(self, memory: torch.Tensor) -> bool:
+        return int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, self.PORTABLE)) == 0
+
+    def unpin(self, memory: torch.Tensor) -> None:
+        torch.cuda.synchronize()  # a copy may still read it
+        torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+
+
 class Card(Protocol):
-    """One card. Called by the engine thread and by every reader."""
+    """One card. Called by the engine thread and by every reader. cpus: processors on its side of the machine; empty
+    where that makes no difference."""
 
     torch_device: torch.device
+    pinner: Pinner
+    cpus: frozenset[int]
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         """uint8 ``[nbytes]`` on the card, its old contents of no use to anybody. Raises torch.OutOfMemoryError."""
@@ -55,6 +86,8 @@ class CudaCard:
     def __init__(self, device: torch.device) -> None:
         """device: with its number."""
         self.torch_device = device
+        self.pinner: Pinner = CudaPinner()
+        self.cpus = cpus_near_card(device)
         with torch.cuda.device(device):
             self._copies = torch.cuda.Stream(device)
 
@@ -96,3 +129,12 @@ class CudaCard:
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
+
+
+def cpus_near_card(device: torch.device) -> frozenset[int]:
+    """Processors on the card's side of the machine; empty where that makes no difference or nobody tells."""
+    card: Any = torch.cuda.get_device_properties(device)
+    try:
+        return cpus_near(f"{card.pci_domain_id:04x}:{card.pci_bus_id:02x}:{card.pci_device_id:02x}.0")
+    except AttributeError:  # an older torch
+        return frozenset()

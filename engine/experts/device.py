@@ -44,10 +44,12 @@ class Slots(Protocol):
 
 
 class Device(Protocol):
-    """torch_device: where the slots are. on_card: it has memory of its own. notes: what the user should know of it."""
+    """torch_device: where the slots are. on_card: it has memory of its own. cpus: processors near it, empty where that
+    makes no difference. notes: what the user should know of it."""
 
     torch_device: torch.device
     on_card: bool
+    cpus: frozenset[int]
     notes: list[str]
 
     def free(self) -> int:
@@ -104,6 +106,7 @@ class CpuDevice:
 
     torch_device = torch.device("cpu")
     on_card = False
+    cpus: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -157,6 +160,8 @@ class CudaDevice:
 
     def __init__(self, card: Card) -> None:
         self.torch_device = card.torch_device
+        self.cpus = card.cpus
+        self.pinner = card.pinner
         self.notes: list[str] = []
         self._card = card
         self._ring = _Ring()

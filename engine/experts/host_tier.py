@@ -16,55 +16,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from engine.experts.card import CudaPinner, Pinner
 from engine.experts.layout import ALIGNMENT, ExpertLayout
 from engine.experts.store import Store
-from engine.hardware.numa import cpus_near, stay_near
+from engine.hardware.numa import stay_near
 
 log = logging.getLogger("greenroom.experts")
 
 CHUNK = 256_000_000  # bytes pinned at a time: a pin that fails costs one chunk, and one that works holds nobody up long
 PAGE = 4096  # what is pinned are pages: no two chunks may share one
 COPIES = 0.1  # share of the tier for copies of what the card holds, those that it will let go first
-
-
-class Pinner(Protocol):
-    """Fixes memory in place, so that a card can read it by itself."""
-
-    def pin(self, memory: torch.Tensor) -> bool:
-        """False: the system does not allow more."""
-
-    def unpin(self, memory: torch.Tensor) -> None: ...
-
-
-class CudaPinner:
-    """CUDA, or ROCm, which answers to the same names.
-
-    A failed registration leaves an error behind that the next check on the same thread would take for its own: so pin
-    on a thread that does nothing else with the card.
-    """
-
-    PORTABLE = 1  # pinned for every card, not only the current one
-
-    def pin(self, memory: torch.Tensor) -> bool:
-        return int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, self.PORTABLE)) == 0
-
-    def unpin(self, memory: torch.Tensor) -> None:
-        torch.cuda.synchronize()  # a copy may still read it
-        torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
-
-
-def cpus_near_card(device: torch.device) -> frozenset[int]:
-    """Processors on the card's side of the machine; empty where that makes no difference or nobody tells."""
-    card: Any = torch.cuda.get_device_properties(device)
-    try:
-        return cpus_near(f"{card.pci_domain_id:04x}:{card.pci_bus_id:02x}:{card.pci_device_id:02x}.0")
-    except AttributeError:  # an older torch
-        return frozenset()
 
 
 class _Shelf:
@@ -93,6 +58,8 @@ class _Shelf:
         self.filled = np.zeros(count, dtype=bool)
         self.fetched = np.zeros(count, dtype=np.int64)  # the tier's clock when it was last asked for
         self._empty = list(range(count - 1, -1, -1))  # lowest last: the first chunk is pinned first
+        self.priority: np.ndarray | None = None
+        self.on_device: Callable[[], np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self._memory)
@@ -140,13 +107,12 @@ class HostTier:
         self._store = store
         self._changed = threading.Condition()
         self._clock = 0
-        self._priority: np.ndarray | None = None
-        self._on_device: Callable[[], np.ndarray] | None = None
         weights = {layout: sum(other.nbytes for other in layouts if other == layout) for layout in layouts}
         total = sum(weights.values())
         places = {layout: nbytes * weight // total // layout.nbytes for layout, weight in weights.items()}
         shelves = {layout: _Shelf(layout, count) for layout, count in places.items()}
         self._shelves = [shelves[layout] for layout in layouts]
+        self._shelf_of = shelves
         self._chunks = [chunk for shelf in shelves.values() for chunk in shelf.chunks]
         self._pinned: list[torch.Tensor] = []
         self._tell = tell
@@ -164,14 +130,15 @@ class HostTier:
             self._thread = threading.Thread(target=self._pin_all, args=(cpus,), name="greenroom-pin", daemon=True)
             self._thread.start()
 
-    def follow(self, priority: np.ndarray, on_device: Callable[[], np.ndarray]) -> None:
-        """Let the cache on the device say who stays: without it, who was asked for longest ago leaves.
+    def follow(self, layout: ExpertLayout, priority: np.ndarray, on_device: Callable[[], np.ndarray]) -> None:
+        """Let the device's cache of that layout say who stays: without it, who was asked for longest ago leaves.
 
         priority: float64 ``[layers, experts]``, lowest leaves first; kept and read at every eviction, while its owner
         goes on writing. on_device: bool ``[layers, experts]``, who has a slot there; called on the reader's thread.
         """
         with self._changed:
-            self._priority, self._on_device = priority, on_device
+            shelf = self._shelf_of[layout]
+            shelf.priority, shelf.on_device = priority, on_device
 
     # ------------------------------------------------------------------------------------------------ the store
 
@@ -188,7 +155,9 @@ class HostTier:
 
     def describe(self) -> str:
         """How much of it there is, and what is below, for the user."""
-        pinned = "" if self._thread is None else f", {self.pinned_bytes / 1e9:.1f} GB of it pinned"
+        pinned = ""
+        if self._thread is not None:
+            pinned = ", being pinned" if self._thread.is_alive() else f", {self.pinned_bytes / 1e9:.1f} GB of it pinned"
         return f"{self.nbytes / 1e9:.1f} GB of experts kept in RAM{pinned}; below, {self._store.describe()}"
 
     def close(self) -> None:
@@ -201,6 +170,7 @@ class HostTier:
         self._pinned.clear()
         self._chunks.clear()
         self._shelves.clear()
+        self._shelf_of.clear()
         self._store.close()
 
     # ------------------------------------------------------------------------------------------------ lending
@@ -284,11 +254,11 @@ class HostTier:
         free = np.flatnonzero(shelf.loans == 0)
         if not len(free):
             return None
-        if self._priority is None or self._on_device is None:
+        if shelf.priority is None or shelf.on_device is None:
             return int(free[shelf.fetched[free].argmin()])
         layers, experts = shelf.layer[free], shelf.expert[free]
-        priority = self._priority[layers, experts]
-        copies = self._on_device()[layers, experts]
+        priority = shelf.priority[layers, experts]
+        copies = shelf.on_device()[layers, experts]
         if np.count_nonzero(copies) > COPIES * len(shelf) or copies.all():
             return int(free[np.where(copies, priority, -np.inf).argmax()])
         return int(free[np.where(copies, np.inf, priority).argmin()])

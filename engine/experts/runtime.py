@@ -12,6 +12,7 @@ from engine.experts.arena import Arena
 from engine.experts.cache import ExpertCache, stage_of
 from engine.experts.device import Device
 from engine.experts.foresight import Foresight
+from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout
 from engine.experts.observer import Observer, PassRecord, Phase
 from engine.experts.policies import make_policy
@@ -42,7 +43,8 @@ class ExpertRuntime:
         self.observer = Observer(layers, experts, top_k)
         self._experts = experts
         self._transfers = [
-            Transfer(store, device, name=f"greenroom-io-{n}") for n, (device, store) in enumerate(stages)
+            Transfer(store, device, name=f"greenroom-io-{n}", cpus=device.cpus)
+            for n, (device, store) in enumerate(stages)
         ]
         self.reads = stages[0][1].describe()
         self._owners = [stage_of(layer, experts, len(stages)) for layer in range(layers)]
@@ -56,6 +58,9 @@ class ExpertRuntime:
                 arena = Arena(layout, share, device)
                 cache = ExpertCache(arena.slots, layers, experts, make_policy(policy, layers, experts))
                 rooms[layout, stage] = Room(arena, cache, self._transfers[stage], device)
+                tier = stages[stage][1]
+                if isinstance(tier, HostTier):
+                    tier.follow(layout, cache.policy.priority, cache.resident_mask)
         self._rooms = list(rooms.values())
         self.notes = [note for device, _ in stages for note in device.notes]
         planned = sum(slots.values())

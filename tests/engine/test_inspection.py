@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from engine import inspection, loading
+from engine import inspection
 from engine.cli import main
 from engine.experts.device import LANDINGS
 from engine.experts.transfer import READERS
@@ -32,8 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=ram))
         if vram is not None:
             card = SimpleNamespace(torch_device=torch.device("cuda"), on_card=True, free=lambda: vram)
-            for module in (inspection, loading):
-                monkeypatch.setattr(module, "make_devices", lambda names: [card for _ in names.split(",")])
+            monkeypatch.setattr(inspection, "make_devices", lambda names: [card for _ in names.split(",")])
 
     return install
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, silu
 
+from engine.experts.card import CudaPinner
 from engine.experts.device import make_device
-from engine.experts.host_tier import CHUNK, CudaPinner
+from engine.experts.host_tier import CHUNK
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.on_miss import calibrate, split
 from engine.hardware.probes import cores

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from engine.experts.device import Device, make_device
-from engine.experts.host_tier import HostTier, cpus_near_card
+from engine.experts.host_tier import HostTier
 from engine.experts.layout import expert_layout
 from tests.gpu.check import Check
 
@@ -154,8 +154,7 @@ def lends_pinned_memory_bit_for_bit(check: Check) -> dict[str, Any]:
     on_card = device.torch_device.type == "cuda"
     told: list[str] = []
     store = _Numbers()
-    cpus = cpus_near_card(device.torch_device) if on_card else frozenset[int]()
-    tier = HostTier(store, [layout] * 2, 100 * layout.nbytes, pinned=on_card, cpus=cpus, tell=told.append)
+    tier = HostTier(store, [layout] * 2, 100 * layout.nbytes, pinned=on_card, cpus=device.cpus, tell=told.append)
     if tier._thread is not None:
         tier._thread.join()
     pinned = tier.pinned_bytes
@@ -175,4 +174,4 @@ def lends_pinned_memory_bit_for_bit(check: Check) -> dict[str, Any]:
     check.expect(wrong == 0, f"{wrong} bytes were not what the store gave")
     check.expect(store.reads == 100, f"the store was read {store.reads} times for 100 experts")
     tier.close()
-    return {"pinned_bytes": pinned, "wrong_bytes": wrong, "store_reads": store.reads, "cpus_near": sorted(cpus)}
+    return {"pinned_bytes": pinned, "wrong_bytes": wrong, "store_reads": store.reads, "cpus_near": sorted(device.cpus)}

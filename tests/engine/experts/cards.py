@@ -24,6 +24,20 @@ class Moment:
         assert self.over.wait(PATIENCE), "the card never got that far"
 
 
+class PinAll:
+    """Fixes nothing, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.pinned: list[torch.Tensor] = []
+
+    def pin(self, memory: torch.Tensor) -> bool:
+        self.pinned.append(memory)
+        return True
+
+    def unpin(self, memory: torch.Tensor) -> None:
+        self.pinned = [other for other in self.pinned if other is not memory]
+
+
 class _Stream:
     def __init__(self, name: str) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -62,6 +76,7 @@ class StandIn:
     """
 
     torch_device = torch.device("cpu")
+    cpus: frozenset[int] = frozenset()
 
     def __init__(self, nbytes: int = 1 << 40, eager: bool = True, pins: bool = True) -> None:
         self.copies, self.compute = _Stream("card-copies"), _Stream("card-compute")
@@ -71,6 +86,7 @@ class StandIn:
         self.copied = 0
         self.synchronized = 0
         self.tries_to_pin = 0
+        self.pinner = PinAll()
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         if self.allocated + self.cached + nbytes > self.nbytes:

@@ -16,8 +16,10 @@ import pytest
 import torch
 
 from engine.errors import ModelError
+from engine.experts import card as card_module
 from engine.experts import host_tier
-from engine.experts.host_tier import HostTier, cpus_near_card
+from engine.experts.card import cpus_near_card
+from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.store import DiskStore
 from engine.loading import inspect
@@ -151,7 +153,7 @@ def test_who_was_asked_for_longest_ago_leaves(make: Make, disk: Counting) -> Non
 def test_the_cards_cache_says_who_stays_and_few_copies_of_what_it_has_do(make: Make, disk: Counting) -> None:
     tier = make(10)
     priority, on_card = np.zeros((LAYERS, 32)), np.zeros((LAYERS, 32), dtype=bool)
-    tier.follow(priority, lambda: on_card)
+    tier.follow(LAYOUT, priority, lambda: on_card)
     priority[0] = np.arange(32)
     for expert in range(10):
         fetch(tier, 0, expert)
@@ -171,7 +173,7 @@ def test_the_cards_cache_says_who_stays_and_few_copies_of_what_it_has_do(make: M
 def test_priorities_are_read_when_they_are_needed_not_copied(make: Make) -> None:
     tier = make(2)
     priority = np.zeros((LAYERS, 32))
-    tier.follow(priority, lambda: np.zeros((LAYERS, 32), dtype=bool))
+    tier.follow(LAYOUT, priority, lambda: np.zeros((LAYERS, 32), dtype=bool))
     fetch(tier, 0, 0)
     fetch(tier, 0, 1)
     priority[0, 0] = 5
@@ -311,7 +313,7 @@ def test_who_waits_for_a_read_that_fails_tries_himself(make: Make, disk: Countin
 def test_many_readers_get_the_right_bytes_while_experts_come_and_go(make: Make, disk: Counting) -> None:
     tier = make(6)
     priority, on_card = np.random.default_rng(0).random((LAYERS, 32)), np.zeros((LAYERS, 32), dtype=bool)
-    tier.follow(priority, lambda: on_card)
+    tier.follow(LAYOUT, priority, lambda: on_card)
 
     def work(seed: int) -> int:
         random = np.random.default_rng(seed)
@@ -464,7 +466,7 @@ def test_a_system_with_less_memory_than_promised_makes_a_smaller_tier(
 
 def test_the_processors_near_a_card_are_found_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(host_tier, "cpus_near", lambda address: asked.append(address) or frozenset({3}))
+    monkeypatch.setattr(card_module, "cpus_near", lambda address: asked.append(address) or frozenset({3}))
     card = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x65, pci_device_id=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     assert cpus_near_card(torch.device("cuda:1")) == {3}

@@ -1,0 +1,167 @@
+"""A model on a card's stand-in: experts in slots, in RAM beside the card and on disk, and the stock model's tokens."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine import loading
+from engine.experts.host_tier import HostTier
+from engine.experts.layout import expert_layout
+from engine.experts.store import DiskStore
+from engine.experts.transfer import READERS
+from engine.generation.generate import TextGenerator
+from engine.loading import LoadedModel, load
+from engine.messages import LoadModel, Sampling
+from engine.verify import verify
+from tests.engine.experts.cards import StandIn, stand_in
+from tests.families import make_tiny
+
+PROMPT = [5, 17, 3, 99, 42, 7, 23, 11]
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+    """Every card that was opened; each name stands for one."""
+    opened: list[StandIn] = []
+
+    def make(names: str) -> list[Any]:
+        made = [stand_in() for _ in names.split(",")]
+        opened.extend(card for _, card in made)
+        return [device for device, _ in made]
+
+    monkeypatch.setattr(loading, "make_devices", make)
+    return opened
+
+
+@pytest.fixture
+def disk_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
+    reads: Counter[tuple[int, int]] = Counter()
+    counting, honest = threading.Lock(), DiskStore.read
+
+    def read(self: DiskStore, layer: int, expert: int, blob: Any) -> int:
+        with counting:
+            reads[layer, expert] += 1
+        return honest(self, layer, expert, blob)
+
+    monkeypatch.setattr(DiskStore, "read", read)
+    return reads
+
+
+def tiers(loaded: LoadedModel) -> list[HostTier]:
+    return [transfer._store for transfer in loaded.runtime._transfers if isinstance(transfer._store, HostTier)]
+
+
+def say(loaded: LoadedModel, tokens: int = 24) -> list[int]:
+    generator = TextGenerator(loaded, set())
+    for _ in generator.complete(PROMPT, Sampling(temperature=0, max_tokens=tokens)):
+        pass
+    return generator.kv.tokens[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("family", ["qwen2_moe", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize(
+    ("experts", "policy", "predictor", "prefetch", "device"),
+    [
+        ("1 slot", "lru", "none", "off", "cuda"),
+        ("25%", "next-use", "gate", "on", "cuda"),
+        ("50%", "eam", "call-sheet", "auto", "cuda:0,cuda:1"),
+        ("100%", "lfu-aged", "none", "off", "cuda"),
+    ],
+)
+def test_greedy_tokens_are_the_stock_models(
+    cards: list[StandIn],
+    tmp_path: Path,
+    family: str,
+    experts: str,
+    policy: Any,
+    predictor: Any,
+    prefetch: Any,
+    device: str,
+) -> None:
+    folder = make_tiny(family, tmp_path / family)
+    command = LoadModel(
+        str(folder), experts, policy, device=device, predictor=predictor, prefetch=prefetch, threads=1, dtype="float32"
+    )
+    verdict = verify(command, "", 16)
+    assert verdict.equal
+    assert all(card.copied > 0 for card in cards)
+    assert all(card.synchronized > 0 for card in cards)
+
+
+def test_what_ram_holds_is_read_from_disk_once(
+    cards: list[StandIn], disk_reads: Counter[tuple[int, int]], tmp_path: Path
+) -> None:
+    loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "25%", device="cuda", threads=1))
+    (tier,) = tiers(loaded)
+    assert tier.places == loaded.info.total_experts
+    say(loaded)
+    say(loaded)
+    fetched = loaded.runtime.observer.counters(loaded.runtime.evictions).fetched_bytes // loaded.info.slot_bytes
+    loaded.close()
+    assert set(disk_reads.values()) == {1}
+    assert cards[0].copied == fetched > 2 * len(disk_reads)
+    assert tier.hits == fetched - len(disk_reads)
+
+
+def test_ram_for_experts_is_what_the_plan_gives(
+    cards: list[StandIn], disk_reads: Counter[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_tiny("qwen2_moe", tmp_path / "m")
+    found = loading.inspect(str(folder))
+    nbytes = expert_layout(found.index.modules[0].parameters, loading.DTYPES["float32"]).nbytes
+    real = psutil.virtual_memory()
+    free = 2 * READERS * 2 * nbytes + 12 * nbytes * 5 // 4 + 1  # two cards' landing buffers, and twelve experts
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=free))
+    loaded = load(LoadModel(str(folder), "25%", device="cuda:0,cuda:1", threads=1, dtype="float32"))
+    both = tiers(loaded)
+    assert [tier.places for tier in both] == [6, 6]
+    assert sum(tier.nbytes for tier in both) == 12 * nbytes
+    first = say(loaded)
+    held = [sum(tier.holds(layer, expert) for layer in range(3) for expert in range(8)) for tier in both]
+    loaded.close()
+    assert max(held) <= 6
+    assert sum(disk_reads.values()) > len(disk_reads)  # some were read again
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: real)
+    plain = load(LoadModel(str(folder), "100%", device="cuda", threads=1, dtype="float32"))
+    assert tiers(plain) == []  # the card holds them all
+    assert say(plain) == first
+    plain.close()
+
+
+def test_memory_under_a_card_is_pinned_and_let_go(cards: list[StandIn], tmp_path: Path) -> None:
+    loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "25%", device="cuda", threads=1))
+    (tier,) = tiers(loaded)
+    assert tier._thread is not None
+    tier._thread.join()
+    assert tier.pinned_bytes == tier.nbytes > 0
+    say(loaded)
+    loaded.close()
+    assert cards[0].pinner.pinned == []
+
+
+def test_experts_that_the_card_has_no_memory_for_are_said_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_tiny("qwen2_moe", tmp_path / "m")
+    device, card = stand_in()
+    monkeypatch.setattr(loading, "make_devices", lambda names: [device])
+    honest = card.allocate
+    given: list[int] = []
+
+    def scarce(nbytes: int) -> Any:
+        card.nbytes = 0 if len(given) == 3 else card.nbytes
+        given.append(nbytes)
+        return honest(nbytes)
+
+    monkeypatch.setattr(card, "allocate", scarce)
+    loaded = load(LoadModel(str(folder), "100%", device="cuda", threads=1))
+    assert loaded.info.slots < loaded.info.total_experts
+    assert any("that were planned" in note for note in loaded.info.notes)
+    assert len(say(loaded)) == 23  # the last one is not fed again
+    loaded.close()
