@@ -47,7 +47,7 @@ class Policy(ABC):
 
     def restore(self, state: np.ndarray) -> None:
         """Go on where the policy that gave ``state`` was. ValueError when it is not one of this shape."""
-        if state.shape != self.state().shape:
+        if state.shape != (sum(np.size(getattr(self, name)) for name in self.STATE),):
             raise ValueError(f"a state of {state.size} numbers is not one of {self.name}")
         start = 0
         for name in self.STATE:

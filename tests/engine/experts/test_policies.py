@@ -124,11 +124,11 @@ def test_the_activation_ratio_is_the_papers() -> None:
 
 
 def test_next_use_expects_what_its_formula_says() -> None:
-    """d + L (1 - p) / p layer steps ahead, from whatever layer it is asked."""
+    """d + L (1 - p1) (1 + (1 - p2) / p) layer steps ahead, from whatever layer it is asked; with an empty memory."""
     policy = NextUse(LAYERS, EXPERTS)
     policy.LEARNING_RATE = 0.0  # type: ignore[misc]
     shares = np.full((LAYERS, 3, EXPERTS), NextUse.FIRST_SHARE)
-    life = [told for told in a_life(6) if told[0] == "decode"]
+    life = [told for told in a_life(6, 3) if told[0] == "decode"]
     step, served = 0, np.zeros(LAYERS)
 
     def check(number: int, layer: int) -> None:
@@ -138,16 +138,35 @@ def test_next_use_expects_what_its_formula_says() -> None:
         for age, lifetime in enumerate(NextUse.LIFETIMES):
             shares[layer, age] *= 1 - 1 / lifetime
             shares[layer, age, life[number][2][layer][0]] += 1 / lifetime
-        if number < 1:
+        if number != 1:  # in the first not every layer was served; from the third on, the memory has its say
             return
         for other in range(LAYERS):
             logits = np.log((shares[other] + NextUse.FLOOR) / (1 + NextUse.FLOOR - shares[other]))
-            chance = 1 / (1 + np.exp(-logits.mean(axis=0)))
+            average = logits.mean(axis=0)
+            chance, first = 1 / (1 + np.exp(-average)), 1 / (1 + np.exp(-2 * average))
             distance = (other - layer) % LAYERS or LAYERS
-            expected = distance + LAYERS * (1 - chance) / chance
+            expected = distance + LAYERS * (1 - first) * (1 + (1 - chance) / chance)
             assert np.allclose(-policy.priority[other] - step, expected)
 
     tell(policy, life, check)
+
+
+def test_next_use_remembers_what_followed_tokens_that_routed_alike() -> None:
+    """A song of tokens drawn at random, sung again and again: how often each was used tells nothing, the memory all."""
+    random = np.random.default_rng(12)
+    song = [np.sort(random.permuted(np.tile(np.arange(EXPERTS), (LAYERS, 1)), axis=1)[:, :5]) for _ in range(24)]
+    policy = NextUse(LAYERS, EXPERTS)
+    policy.begin_request()
+    right = []
+    for number in range(5 * len(song)):
+        policy.begin_pass("decode", 1)
+        for layer in range(LAYERS):
+            policy.used(layer, song[number % len(song)][layer], np.ones(5))
+        coming = song[(number + 1) % len(song)]
+        named = np.argsort(-policy.priority - policy._served, axis=1)[:, :5]
+        right.append(np.mean([np.isin(named[layer], coming[layer]).mean() for layer in range(LAYERS)]))
+    assert np.mean(right[: len(song)]) < 0.45  # 5 of 16 by chance
+    assert np.mean(right[-len(song) :]) > 0.95
 
 
 def test_next_use_learns_which_memory_a_layer_lives_on() -> None:
@@ -162,7 +181,7 @@ def test_next_use_learns_which_memory_a_layer_lives_on() -> None:
         policy.begin_pass("decode", 1)
         policy.used(0, fleeting, np.ones(3))
         policy.used(1, np.sort(random.choice(lasting, 3, replace=False)), np.ones(3))
-    shortest, longest = policy._weights[:, 0], policy._weights[:, 2]
+    shortest, longest = policy._weights[:, 0] + policy._weights[:, 3], policy._weights[:, 2]
     assert shortest[0] > shortest[1] + 0.2
     assert longest[1] > longest[0] + 0.2
 
