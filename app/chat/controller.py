@@ -7,7 +7,7 @@ and coming back finds it as it stands.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from app.chat.editor import MessageEditor
 from app.chat.live import LiveAnswer, whole
 from app.chat.session import ChatSession
 from app.chat.transcript import Transcript
-from app.chat.views import TurnView, TurnViews
+from app.chat.views import TurnViews
 from app.engine_client import EngineClient
 from engine.errors import SessionError
 from engine.messages import ChatMessage, Failed, Finished, Generate, PrefillProgress, Sampling, Started
@@ -57,7 +57,7 @@ class ChatController(QObject):
         self._waiting: list[Callable[[], None]] = []  # for the answer under way to end
         self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
-        self.views = TurnViews(transcript.theme, self)
+        self.views = TurnViews(transcript, self.session, self)
         self.views.edit_wanted.connect(self.edit)
         self.views.again_wanted.connect(self.regenerate)
         self.views.more_wanted.connect(self.go_on)
@@ -139,8 +139,8 @@ class ChatController(QObject):
         if self._live is not None:
             self._live.view = None
         self._editor = None
-        self.views.clear()
         self.session = session
+        self.views.begin(session)
 
     def _show_all(self, message: str = "") -> None:
         """Fill the transcript with the path, and the answer under way below it; ``message`` is to be seen."""
@@ -148,29 +148,12 @@ class ChatController(QObject):
         turns = session.turns
         if live is not None and live.session is session and live.before is not None:
             turns = turns[:-1]
-        makers: list[Callable[[], QWidget]] = [self._maker(turn) for turn in turns]
+        makers: list[Callable[[], QWidget]] = [self.views.maker(turn) for turn in turns]
         characters = [len(turn.text) for turn in turns]
         if live is not None and live.session is session:
             makers.append(self._live_view)
         at = next((at for at, turn in enumerate(turns) if message in (m.id for m in turn.messages)), None)
         self._transcript.show_messages(makers, characters, at)
-
-    def _maker(self, turn: Turn) -> Callable[[], QWidget]:
-        """Makes the widget of a turn, whenever the reader comes near."""
-        return partial(self.views.make, turn, self.session)
-
-    def _keep(self, turn: Turn, view: TurnView) -> None:
-        """This widget shows this turn from here on, and can be made anew."""
-        self.views.keep(turn, view, self.session)
-        self._transcript.settle(view, self._maker(turn))
-
-    def _replace_from(self, view: QWidget, turns: Sequence[Turn], hold: bool = False) -> list[TurnView]:
-        """Show these turns in the place of ``view`` and all below it."""
-        others = [self.views.make(turn, self.session) for turn in turns]
-        self._transcript.replace_from(view, *others, hold=hold)
-        for other, turn in zip(others, turns, strict=True):
-            self._transcript.settle(other, self._maker(turn))
-        return others
 
     def _live_view(self) -> QWidget:
         view = AnswerView(self._transcript.theme)
@@ -199,10 +182,10 @@ class ChatController(QObject):
         self._end_edit()
         at = next(at for at, turn in enumerate(session.turns) if versions[number] in (m.id for m in turn.messages))
         if len(session.turns) - at > LONG_TAIL:
-            self.views.clear()
+            self.views.begin(session)
             self._show_all(versions[number])
         else:
-            others = self._replace_from(view, session.turns[at:], hold=True)
+            others = self.views.replace_from(view, session.turns[at:], hold=True)
             if others[0].turn_actions.versions is not None:
                 others[0].turn_actions.versions.take_focus(forward)
         self._show_context_used()
@@ -232,9 +215,7 @@ class ChatController(QObject):
             self._transcript.remove(editor)
             original.show()
             self._transcript.column.refit(original)
-            turn = next((turn for turn in self.session.turns if self.views.get(turn.id) is original), None)
-            if turn is not None:
-                self._transcript.settle(original, self._maker(turn))
+            self.views.settle(original)
 
     def _say_otherwise(self, id: str, text: str) -> None:
         sampling = self.sampling()
@@ -271,7 +252,7 @@ class ChatController(QObject):
     def refresh_actions(self) -> None:
         """Let every message say what can be done with it now."""
         can_ask = self.sampling() is not None and not self.busy
-        self.views.allow(can_ask, not self._writing_here, self.session)
+        self.views.allow(can_ask, not self._writing_here)
         if self._editor is not None:
             self._editor.allow(can_ask)
 
@@ -307,7 +288,7 @@ class ChatController(QObject):
             assert old is not None
             self._transcript.replace_from(old, bubble)
             self._transcript.scroll_to_end()
-        self._keep(self.session.turns[-1], bubble)
+        self.views.keep(self.session.turns[-1], bubble)
         self._ask(sampling, self._transcript.add_answer())
         if self.session.path is not None:
             self.said.emit(self.session.path, self.session.title)
@@ -398,7 +379,7 @@ class ChatController(QObject):
         live.session.answered(live.id, live.parent, event)
         if (view := self._view(live)) is not None:
             view.finish(whole(event, live.before))
-            self._keep(live.session.turns[-1], view)
+            self.views.keep(live.session.turns[-1], view)
             if event.error:
                 self._transcript.add_card("error", self.tr("The answer broke off"), event.error)
         if live.session is self.session:
@@ -419,7 +400,7 @@ class ChatController(QObject):
             at = next((at for at, turn in enumerate(live.session.turns) if turn.last.id == live.parent), None)
             others = live.session.turns[at + 1 :] if at is not None and live.before is None else ()
             again = [live.before] if live.before is not None else others
-            self._replace_from(view, again)
+            self.views.replace_from(view, again)
             self._transcript.add_card("error", self.tr("There is no answer to this"), event.text)
         self._ended(live)
 

@@ -216,3 +216,22 @@ def test_open_answer_goes_on_where_it_was_cut(generator: TextGenerator) -> None:
     new = "".join(step.text for step in more) + ended.text
     cached = generator._loaded.tokenizer.decode(generator.kv.tokens[first.prompt_tokens :])  # type: ignore[union-attr]
     assert (written + new).startswith(str(cached).rstrip("\ufffd"))
+
+
+def test_continued_greedy_answer_is_the_one_that_was_never_cut(demo_folder: Path) -> None:
+    loaded = load(LoadModel(str(demo_folder), experts="50%"))
+    try:
+        generator = TextGenerator(loaded)
+        asked = ChatMessage("user", "Write two sentences about lighthouses.")
+
+        def answer(messages: list[ChatMessage], tokens: int) -> tuple[PromptReady, str]:
+            ready, decoded, ended = _run(generator.answer(messages, Sampling(temperature=0, max_tokens=tokens)))
+            return ready, "".join(step.text for step in decoded) + ended.text
+
+        _, whole = answer([asked], 24)
+        _, half = answer([asked], 12)
+        ready, rest = answer([asked, ChatMessage("assistant", half, open=True)], 12)
+        assert half + rest == whole and rest.startswith(" ")
+        assert ready.prompt_tokens - ready.reused_tokens == 1
+    finally:
+        loaded.close()
