@@ -58,6 +58,18 @@ def test_streaming_equals_reading_at_once_for_random_mixtures() -> None:
         assert stream(text, list(range(1, len(text)))) == whole, repr(text)
 
 
+@pytest.mark.parametrize(
+    "end", ["", "\n", "\n\nafter", "\n\n| x |\n|---|\n| y |\n", "\n# Head", "\n```\ncode", "\nlazy | line", "\n> q"]
+)
+def test_a_long_table_streams_as_it_is_read_at_once(end: str) -> None:
+    rows = "\n".join(f"| {n} | *x* | `a\\|b` |" for n in range(200))
+    text = f"before\n\n| a | b | c |\n|:--|---|--:|\n{rows}{end}"
+    assert stream(text, list(range(1, len(text), 3))) == leaves_of(text)
+    for seed in range(10):
+        rng = random.Random(seed)
+        assert stream(text, sorted(rng.sample(range(len(text)), 30))) == leaves_of(text)
+
+
 def test_tail_is_what_a_reader_sees_of_the_unfinished_end() -> None:
     reader = MarkdownStream()
     assert reader.feed("Hello *wor").tail == (Paragraph((Span("Hello *wor"),)),)
