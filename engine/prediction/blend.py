@@ -30,6 +30,7 @@ class Blend(Silent):
         self.weights = np.full((HORIZON, len(self.members)), 1.0 / len(self.members))  # farther: the last
         self._said = np.zeros((shape.layers, HORIZON, len(self.members), shape.experts), np.float32)
         self._reach = np.zeros((shape.layers, len(self.members)), np.int64)  # distances each member had an opinion on
+        self._worthy = self._worth_asking()
         self._current: dict[tuple[int, ...], np.ndarray] = {}  # see _shared_out
         self._chosen = np.zeros((shape.layers, shape.experts), bool)
         self._following = False
@@ -50,9 +51,13 @@ class Blend(Silent):
         """All that the members want; another router's opinion only while it carries weight, for it costs a product."""
         wants = Wants.NOTHING
         for number, member in enumerate(self.members):
-            if member.wants != Wants.LOOK or self.weights[:, number].max() > _WORTH_ASKING:
+            if member.wants != Wants.LOOK or self._worthy[number]:
                 wants |= member.wants
         return wants
+
+    def _worth_asking(self) -> list[bool]:
+        """Members with some weight; the others are asked only now and then, to see whether that should change."""
+        return (self.weights.max(axis=0) > _WORTH_ASKING).tolist()
 
     def begin_request(self) -> None:
         for member in self.members:
@@ -94,6 +99,7 @@ class Blend(Silent):
             for place in range(HORIZON):
                 self._follow(place)
             self._current.clear()
+            self._worthy = self._worth_asking()
         for member in self.members:
             member.end_pass()
 
@@ -102,17 +108,24 @@ class Blend(Silent):
             said = self._said[layer, :count]
         else:
             said = np.zeros((count, *self._said.shape[2:]), np.float32)
+        reach = self._ask(layer, count, said, everybody=self._following)
+        if not (self._following or any(reach)):  # then the word of those who carry little weight
+            reach = self._ask(layer, count, said, everybody=True)
+        if self._following and layer >= 0:
+            self._reach[layer] = reach
+        farthest = max(reach)
+        return (self._shared_out((count, *reach)) @ said)[:farthest, 0] if farthest else None
+
+    def _ask(self, layer: int, count: int, said: np.ndarray, everybody: bool) -> list[int]:
+        """Write the members' chances to ``said [count, members, experts]``; to which distance each has an opinion."""
         reach = []
         for number, member in enumerate(self.members):
-            chances = member.ahead(layer, count)
+            chances = member.ahead(layer, count) if everybody or self._worthy[number] else None
             known = 0 if chances is None else len(chances)
             if chances is not None:
                 said[:known, number] = chances
             reach.append(known)
-        if self._following and layer >= 0:
-            self._reach[layer] = reach
-        blended = (self._shared_out((count, *reach)) @ said)[: max(reach), 0]
-        return blended if len(blended) else None
+        return reach
 
     def _shared_out(self, key: tuple[int, ...]) -> np.ndarray:
         """``key``: how many distances are wanted, then to which one each member has an opinion. The weights of those
@@ -169,4 +182,5 @@ class Blend(Silent):
             if saved is not None:
                 self.weights[:, number] = np.maximum(checked(saved, (HORIZON,)), _FLOOR)
         self.weights /= self.weights.sum(axis=1, keepdims=True)
+        self._worthy = self._worth_asking()
         self._current.clear()

@@ -38,6 +38,11 @@ class Curve:
         a, b = self.ab[place].tolist()
         return sigmoid(margins * np.float32(a) + np.float32(b))
 
+    def chances_ahead(self, margins: np.ndarray) -> np.ndarray:
+        """Chances for ``margins [n, experts]`` of distances 1 to n."""
+        ab = self.ab[: len(margins)].astype(np.float32)
+        return sigmoid(margins * ab[:, :1] + ab[:, 1:])
+
     def observe(self, margins: np.ndarray, place: int, chosen: np.ndarray) -> None:
         """One token: ``chosen`` (bool) where ``margins`` had been foreseen, both ``[layers, experts]``. One step down
         the log loss."""

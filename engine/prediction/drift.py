@@ -10,13 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 _RATES = (0.05, 0.4)  # per token: the subject, and the sentence
-_TRUST = (0.45, 0.35)
+TRUST = (0.45, 0.35)
 
 
 class Drift:
-    """Running means of errors of any shape; ``correction`` is to be added to the next token's foreseen scores."""
+    """Running means of errors of any shape; ``correction`` is to be added to the next token's foreseen scores.
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    trust: share of each mean that is added; a map that sees the last token has less to learn from the quick one.
+    """
+
+    def __init__(self, shape: tuple[int, ...], trust: tuple[float, float] = TRUST) -> None:
+        self._trust = trust
         self.correction = np.zeros(shape, np.float32)
         self._means = [np.zeros(shape, np.float32) for _ in _RATES]
         self._tokens = 0
@@ -32,6 +36,6 @@ class Drift:
         """error: what came true minus what was foreseen, uncorrected."""
         self._tokens += 1
         self.correction[:] = 0
-        for mean, rate, trust in zip(self._means, _RATES, _TRUST, strict=True):
+        for mean, rate, trust in zip(self._means, _RATES, self._trust, strict=True):
             mean += (error - mean) * np.float32(max(rate, 1 / (self._tokens + 2)))
             self.correction += mean * np.float32(trust)

@@ -24,15 +24,17 @@ class Gate(Silent):
         super().__init__(shape)
         self._curve = Curve(horizon)
         self._horizon = horizon
-        self._margins = np.zeros((shape.layers, horizon, shape.experts), np.float32)  # [layer asked about, distance]
-        self._chances = np.zeros_like(self._margins)
+        self._scores = np.zeros((shape.layers, horizon, shape.experts), np.float32)  # [layer looked from, distance - 1]
+        self._margins = np.zeros_like(self._scores)
         self._reach = [0] * shape.layers  # distances 1 to here are known
+        self._known = [0] * shape.layers  # and of so many the margins
         self._chosen = np.zeros((shape.layers, shape.experts), bool)
         self._tokens = 0
         self._calibrating = False
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         self._reach = [0] * self.shape.layers
+        self._known = [0] * self.shape.layers
         self._tokens += 1
         self._calibrating = tokens == 1 and self._tokens % CALIBRATE_EVERY == 0 and not self.resting
         if self._calibrating:
@@ -42,10 +44,7 @@ class Gate(Silent):
         if self.resting or layer + distance >= self.shape.layers or distance != self._reach[layer] + 1:
             return
         if distance <= self._horizon:
-            place = distance - 1
-            known = margins(padded(scores, self.shape.experts), self.shape.top_k)
-            self._margins[layer, place] = known
-            self._chances[layer, place] = self._curve.chances(known, place)
+            self._scores[layer, distance - 1] = padded(scores, self.shape.experts)
             self._reach[layer] = distance
 
     def routed(self, layer: int, ids: Sequence[int], counts: np.ndarray | None = None) -> None:
@@ -55,7 +54,7 @@ class Gate(Silent):
     def end_pass(self) -> None:
         if not self._calibrating:
             return
-        reach, routed = np.array(self._reach), np.logical_or.reduce(self._chosen, axis=1)
+        reach, routed = np.array(self._known), np.logical_or.reduce(self._chosen, axis=1)
         for place in range(self._horizon):
             layers = np.flatnonzero(reach > place)
             layers = layers[routed[layers + place + 1]]
@@ -64,7 +63,11 @@ class Gate(Silent):
 
     def ahead(self, layer: int, count: int) -> np.ndarray | None:
         reach = min(self._reach[layer], count) if layer >= 0 else 0
-        return self._chances[layer, :reach] if reach else None
+        if not reach:
+            return None
+        self._margins[layer, :reach] = known = margins(self._scores[layer, :reach], self.shape.top_k)
+        self._known[layer] = reach
+        return self._curve.chances_ahead(known)
 
     def state(self) -> State:
         return {f"{self.name}/curve": self._curve.ab.copy()}

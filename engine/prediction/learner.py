@@ -19,7 +19,7 @@ WIDE = 1024  # features up to here are used as they are
 NARROWED = 256  # of a wider vector, this many directions
 BATCH = 64  # tokens folded at a time
 ROWS_BYTES = 64 << 20  # of tokens that wait to be folded
-FIRST_SOLVE = 64  # rows; then whenever there are a quarter more, so that a solve is paid by ever more tokens
+FIRST_SOLVE = 64  # rows; then whenever there are an eighth more, so that a solve is paid by ever more tokens
 PLENTY = 20_000  # rows, after which one token in four is enough
 
 
@@ -149,7 +149,7 @@ class Learner(Silent):
             if self.learnt >= solve_at:
                 for _ in self._solve():
                     yield True
-                solve_at = max(self.learnt + FIRST_SOLVE, self.learnt * 5 // 4)
+                solve_at = max(self.learnt + FIRST_SOLVE, self.learnt * 9 // 8)
             yield True
 
     def _whole(self, x: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -34,43 +34,53 @@ class Accuracy:
 
 
 class AccuracyMeter:
-    """For one predictor: remembers the ``top_k`` most likely experts of each guess until the layer has routed."""
+    """For one predictor: keeps a pass's guesses and what came true, and compares them when the pass has ended. Of each
+    guess the ``top_k`` most likely experts count; chance 0 names nobody."""
 
     def __init__(self, layers: int, experts: int, top_k: int, distances: int) -> None:
         self.distances = distances
         self._k = min(top_k, experts)
-        self._nobody = experts
-        self._named = np.zeros((layers, distances, self._k), np.int64)  # [layer guessed at, distance - 1]
+        self._chances = np.zeros((layers, distances, experts), np.float32)  # [layer guessed at, distance - 1]
         self._guessed = np.zeros((layers, distances), bool)
-        self._chosen = np.zeros(experts + 1, bool)
+        self._chosen = np.zeros((layers, experts), bool)
+        self._wanted = np.zeros(layers, np.int64)
+        self._places = np.arange(distances)
         self._sums = np.zeros((4, distances), np.int64)  # wanted, proposed, right, silent
 
     def begin_pass(self) -> None:
         self._guessed[:] = False
+        self._chosen[:] = False
+        self._wanted[:] = 0
 
     def predicted(self, layer: int, chances: np.ndarray) -> None:
-        """Note guesses made after ``layer``: ``chances [n, experts]`` of those that follow. Chance 0 is not named."""
-        count = min(len(chances), self.distances)
-        if self._k < self._nobody:
-            best = chances[:count].argpartition(self._nobody - self._k, axis=1)[:, self._nobody - self._k :]
-        else:
-            best = np.tile(np.arange(self._k), (count, 1))
-        best[np.take_along_axis(chances[:count], best, axis=1) <= 0] = self._nobody
-        places = np.arange(count)
-        self._named[layer + 1 + places, places] = best
-        self._guessed[layer + 1 + places, places] = True
+        """Note guesses made after ``layer``: ``chances [n, experts]`` of the layers that follow."""
+        places = self._places[: len(chances)]
+        targets = places + (layer + 1)
+        self._chances[targets, places] = chances[: self.distances]
+        self._guessed[targets, places] = True
 
     def routed(self, layer: int, ids: Sequence[int]) -> None:
-        """Count what came true: ``ids`` of one token."""
-        wanted, guessed, sums = len(ids), self._guessed[layer], self._sums
-        sums[0] += wanted * guessed
-        sums[3] += wanted * ~guessed
+        """What came true: ``ids`` of one token."""
+        self._chosen[layer, ids] = True
+        self._wanted[layer] = len(ids)
+
+    def end_pass(self) -> None:
+        """Count, in layers that routed."""
+        wanted = self._wanted[:, None]
+        guessed = self._guessed & (wanted > 0)
+        self._sums[0] += (wanted * guessed).sum(axis=0)
+        self._sums[3] += (wanted * ~guessed).sum(axis=0)
         if guessed.any():
-            named = self._named[layer]
-            self._chosen[ids] = True
-            sums[1] += guessed * np.add.reduce(named < self._nobody, axis=1)
-            sums[2] += guessed * np.add.reduce(self._chosen[named], axis=1)
-            self._chosen[:] = False
+            targets, places = guessed.nonzero()
+            chances = self._chances[targets, places]
+            cut = chances.shape[1] - self._k
+            named = (
+                chances.argpartition(cut, axis=1)[:, cut:] if cut else np.tile(np.arange(self._k), (len(chances), 1))
+            )
+            likely = np.take_along_axis(chances, named, axis=1) > 0
+            right = likely & self._chosen[targets[:, None], named]
+            self._sums[1] += np.bincount(places, likely.sum(axis=1), self.distances).astype(np.int64)
+            self._sums[2] += np.bincount(places, right.sum(axis=1), self.distances).astype(np.int64)
 
     def accuracy(self, distance: int) -> Accuracy:
         return Accuracy(*self._sums[:, distance - 1].tolist())

@@ -173,6 +173,8 @@ class Prompter:
             one.routed(layer, ids, counts)
 
     def end_pass(self) -> None:
+        if not self.resting:
+            self.meter.end_pass()
         for one in self._told:
             one.end_pass()
 

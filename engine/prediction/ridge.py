@@ -17,7 +17,7 @@ import numpy as np
 from engine.prediction.predictors import checked
 from engine.prediction.shape import State
 
-_CAUTION = 0.4  # of theory's strength; fits the demo's routing best
+CAUTION = 0.4  # of theory's strength; fits the look-ahead on the demo's routing best
 _UNKNOWN = 0.3  # share unexplained, before it is measured
 _WEAKEST = 1e-4  # s never below
 _BLOCK = 128  # rows and columns of one step of a solve: a few milliseconds
@@ -34,8 +34,10 @@ class Ridge:
     ``weights`` is replaced as a whole, never written to, so that others may use it meanwhile; None until solved.
     """
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, caution: float | np.ndarray = CAUTION) -> None:
+        """caution: share of theory's strength, of all features or ``[inputs]``."""
         self.inputs, self.outputs = inputs, outputs
+        self._caution = caution
         self.rows = 0
         self.weights: np.ndarray | None = None  # float32 [inputs + 1, outputs], the constant last
         self._unexplained = _UNKNOWN
@@ -50,10 +52,11 @@ class Ridge:
         """Add rows ``x [n, inputs]``, ``y [n, outputs]``, all of them finite."""
         features = np.ones((len(x), self.inputs + 1), np.float32)
         features[:, :-1] = x
-        if self.weights is not None and len(x) > 1:  # before they are learnt from
+        if self.weights is not None:  # before they are learnt from
             missed = float(np.square(y - features @ self.weights).sum())
             varied = float(np.square(y - y.mean(axis=0)).sum())
-            self._unexplained += 0.3 * (min(missed / (varied + 1e-12), 1.0) - self._unexplained)
+            if varied:
+                self._unexplained += 0.3 * (min(missed / varied, 1.0) - self._unexplained)
         for start in range(0, self.inputs + 1, 4 * _BLOCK):
             columns = slice(start, start + 4 * _BLOCK)
             self._gram[start:, columns] += features[:, start:].T @ features[:, columns]
@@ -67,8 +70,9 @@ class Ridge:
         gram, cross = self._gram.astype(np.float64), self._cross.astype(np.float64)
         diagonal = np.diagonal(gram).copy()
         unexplained = min(max(self._unexplained, 1e-4), 0.8)
-        strength = max(_WEAKEST, _CAUTION * self.inputs / self.rows * unexplained / (1 - unexplained))
-        ridge = strength * diagonal + 1e-6 * diagonal.mean() + 1e-12
+        strength = self._caution * (self.inputs / self.rows * unexplained / (1 - unexplained))
+        ridge = 1e-6 * diagonal.mean() + 1e-12 + np.zeros_like(diagonal)
+        ridge[:-1] += np.maximum(_WEAKEST, strength) * diagonal[:-1]
         ridge[-1] = 0.0  # the constant is free
         gram[np.diag_indices_from(gram)] += ridge
         with suppress(np.linalg.LinAlgError):  # the old weights stay; more rows will cure it

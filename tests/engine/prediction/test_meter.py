@@ -25,6 +25,7 @@ def test_shares_of_slots_by_distance() -> None:
     meter.routed(0, [3, 4])
     meter.routed(1, [1, 2])
     meter.routed(2, [4, 5])
+    meter.end_pass()
     near, far = meter.accuracy(1), meter.accuracy(2)
     assert (near.wanted, near.proposed, near.right, near.silent) == (2, 2, 1, 4)
     assert (far.wanted, far.proposed, far.right, far.silent) == (2, 1, 1, 4)
@@ -38,6 +39,7 @@ def test_a_new_pass_forgets_guesses_and_keeps_sums() -> None:
     meter.predicted(0, chances(e0=1, e1=1)[None])
     meter.begin_pass()
     meter.routed(1, [0, 1])
+    meter.end_pass()
     assert meter.accuracy(1).share is None
     assert meter.accuracy(1).silent == 2
     meter.reset()
@@ -50,6 +52,7 @@ def test_a_later_guess_about_the_same_layer_replaces_the_earlier() -> None:
     meter.predicted(0, np.stack([chances(e4=1, e5=1), chances(e0=1)]))  # the second is beyond what is measured
     meter.routed(1, [4, 5])
     meter.routed(2, [4, 5])
+    meter.end_pass()
     assert meter.accuracy(1).share == 1.0
     assert meter.accuracy(1).silent == 2
 
@@ -58,5 +61,6 @@ def test_who_names_everybody_is_always_right_and_not_precise() -> None:
     meter = AccuracyMeter(layers=2, experts=3, top_k=3, distances=1)
     meter.predicted(0, np.ones((1, 3), np.float32))
     meter.routed(1, [2])
+    meter.end_pass()
     assert meter.accuracy(1).share == 1.0
     assert meter.accuracy(1).precision == 1 / 3

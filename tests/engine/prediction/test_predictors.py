@@ -205,6 +205,7 @@ def test_chances_learn_how_far_scores_can_be_trusted() -> None:
         for gate, ids in ((firm, chosen(scores, 4)), (lost, rng.permutation(16)[:4])):
             gate.begin_pass("decode", 1)
             gate.look(0, 1, scores)
+            assert gate.predict(0, 1) is not None
             gate.routed(1, ids.tolist())
             gate.end_pass()
     for gate in (firm, lost):
@@ -436,7 +437,8 @@ def test_the_blend_stops_asking_for_what_it_does_not_use(model: LinearModel) -> 
     blend = make_predictor("blend", shape_of(model))
     assert blend.wants == Wants.ROUTER | Wants.LOOK | Wants.TOKEN
     assert isinstance(blend, Blend)
-    blend.weights[:, [member.name for member in blend.members].index("gate")] = 0.01
+    weights = {f"blend/{member.name}": np.full(3, 0.19) for member in blend.members} | {"blend/gate": np.full(3, 0.01)}
+    blend.restore(weights)
     assert blend.wants == Wants.ROUTER | Wants.TOKEN
 
 
