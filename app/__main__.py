@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import signal
 import sys
@@ -67,4 +68,5 @@ def open_window(model: str | None) -> int:
 
 
 if __name__ == "__main__":
+    multiprocessing.freeze_support()  # a frozen build starts itself again for a replay, which has its own process
     sys.exit(main())

@@ -35,6 +35,8 @@ from engine.messages import (
     Stopped,
     Token,
     TokenCount,
+    WhatIfProgress,
+    WhatIfResult,
 )
 
 BUSY_MS = 33  # 30 Hz: as often as an eye sees a difference in text
@@ -74,6 +76,8 @@ class EngineClient(QObject):
     expert_snapshot = Signal(object)
     cache_snapshot = Signal(object)
     memory_snapshot = Signal(object)
+    what_if_progress = Signal(object)  # WhatIfProgress
+    what_if_result = Signal(object)  # WhatIfResult
     failed = Signal(object)  # Failed
     stopped = Signal()  # the engine thread has ended; nothing follows
 
@@ -188,7 +192,8 @@ class EngineClient(QObject):
         self._pace()
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, EngineReady | ModelLoaded | Finished | Failed):
+        ended = isinstance(event, Failed) and event.doing in ("start", "load", "generate")
+        if ended or isinstance(event, EngineReady | ModelLoaded | Finished):
             self._working = False
         match event:
             case EngineReady():
@@ -213,6 +218,10 @@ class EngineClient(QObject):
                 self.cache_snapshot.emit(event)
             case MemorySnapshot():
                 self.memory_snapshot.emit(event)
+            case WhatIfProgress():
+                self.what_if_progress.emit(event)
+            case WhatIfResult():
+                self.what_if_result.emit(event)
             case Failed():
                 self.failed.emit(event)
             case Stopped():

@@ -2,7 +2,7 @@
 
 The heavy libraries (torch, transformers) are imported by the thread itself, as its first act, so that whoever makes an
 ``EngineService`` has a window up before that. Questions (ListModels, InspectModel, CountTokens) have a small thread of
-their own and are answered while an answer is being generated. No error ends either thread.
+their own and are answered while an answer is being generated; WhatIf has a process of its own. No error ends a thread.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from engine.messages import (
     ShutDown,
     Stop,
     Stopped,
+    StopWhatIf,
     UnloadModel,
+    WhatIf,
 )
+from engine.whatif import Replayer
 
 if TYPE_CHECKING:
     from engine.session import ModelSession
@@ -57,6 +60,7 @@ class EngineService:
         self._stopped_up_to = 0  # commands with a number up to this one are to stop
         self._thread = threading.Thread(target=self._run, name="greenroom-engine", daemon=True)
         self._librarian = threading.Thread(target=self._answer_questions, name="greenroom-library", daemon=True)
+        self._replayer = Replayer(emit)
         self._session: ModelSession | None = None
 
     def start(self) -> None:
@@ -69,6 +73,10 @@ class EngineService:
             self.stop()
         elif isinstance(command, ListModels | InspectModel | CountTokens):
             self._questions.put(command)
+        elif isinstance(command, WhatIf):
+            self._replayer.ask(command)
+        elif isinstance(command, StopWhatIf):
+            self._replayer.stop(command.request_id)
         else:
             if isinstance(command, ShutDown):
                 self.stop()
@@ -103,6 +111,7 @@ class EngineService:
             except Exception as error:
                 self._fail(_DOING[type(command)], error, getattr(command, "request_id", ""))
         self._unload()
+        self._replayer.close()
         self._emit(Stopped())
 
     def _carry_out(self, number: int, command: Command) -> None:

@@ -20,7 +20,7 @@ FLOORS: tuple[set[str], ...] = (
     {"experts"},
     {"loading", "replay"},
     {"generation"},
-    {"telemetry", "recording", "inspection", "experience"},
+    {"telemetry", "recording", "inspection", "experience", "whatif"},
     {"verify"},
     {"session"},
     {"service", "bench"},
@@ -125,9 +125,10 @@ def without_windows_only(tree: ast.Module) -> ast.Module:
     [
         ("app.main_window, app.program", HEAVY),
         ("engine.service, engine.cli", HEAVY | QT),
+        ("engine.whatif, engine.replay.compare, engine.replay.foreseen, engine.replay.trace", HEAVY | QT),
         ("engine.sessions.log, engine.sessions.export, engine.hardware.plan, engine.hardware.probes", HEAVY | QT),
     ],
-    ids=["window", "engine's faces", "plain rooms"],
+    ids=["window", "engine's faces", "a replay for the window", "plain rooms"],
 )
 def test_importing_it_loads_nothing_heavy(modules, unwanted):
     code = f"import sys, {modules}; print(*set({sorted(unwanted)!r}).intersection(sys.modules))"

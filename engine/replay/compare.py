@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ from engine.experts.policies import POLICIES, Policy, make_policy
 from engine.hardware.plan import parse_experts
 from engine.replay.belady import Belady
 from engine.replay.trace import Loaded, Request, Step, Trace
+
+TELL_EVERY = 16  # passes between two words about how far a replay is
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,24 @@ def compare(trace: Trace, policies: Sequence[str], budgets: Sequence[Budget]) ->
 
     Each begins with an empty cache that lives on through all the logs, as if one program had answered them all.
     """
+    return [outcome for run in runs(trace, policies, budgets) for outcome in run]
+
+
+def runs(
+    trace: Trace,
+    policies: Sequence[str],
+    budgets: Sequence[Budget],
+    moved: Callable[[str, float], None] = lambda policy, share: None,
+) -> Iterator[list[Outcome]]:
+    """``compare``, one policy after the other, Belady last; each list has every budget.
+
+    moved: told now and then which policy is at work, and the share of its passes that are done, 0..1.
+    """
     shape = trace.model.layers, trace.model.experts
-    outcomes: list[Outcome] = []
     for name in policies:
-        outcomes += _run(trace, make_policy(name, *shape), budgets)
-    return outcomes + _run(trace, Belady(*shape, trace.steps), budgets)
+        yield _run(trace, make_policy(name, *shape), budgets, moved)
+    moved(Belady.name, 0.0)  # looking into the future takes a while, too
+    yield _run(trace, Belady(*shape, trace.steps), budgets, moved)
 
 
 class _Shared(Policy):
@@ -96,12 +111,14 @@ class _Shared(Policy):
         """Its owner was told."""
 
 
-def _run(trace: Trace, policy: Policy, budgets: Sequence[Budget]) -> list[Outcome]:
+def _run(trace: Trace, policy: Policy, budgets: Sequence[Budget], moved: Callable[[str, float], None]) -> list[Outcome]:
     shape = trace.model.layers, trace.model.experts
     caches = [ExpertCache(budget.slots, *shape, _Shared(policy)) for budget in budgets]
     uses = {"prefill": 0, "decode": 0}
     misses = {"prefill": [0] * len(caches), "decode": [0] * len(caches)}
-    for one in trace.happenings:
+    for passed, one in enumerate(trace.happenings):
+        if passed % TELL_EVERY == 0:
+            moved(policy.name, passed / len(trace.happenings))
         if isinstance(one, Request):
             policy.begin_request()
             for cache in caches:

@@ -79,6 +79,11 @@ class Trace:
     def steps(self) -> list[Step]:
         return [one for one in self.happenings if isinstance(one, Step)]
 
+    @property
+    def last_model(self) -> Loaded:
+        """How the last answers ran."""
+        return [one for one in self.happenings if isinstance(one, Loaded)][-1]
+
     def tokens(self, phase: Phase) -> int:
         """Tokens computed in that phase."""
         return sum(step.tokens for step in self.steps if step.phase == phase)
