@@ -51,6 +51,11 @@ class VersionStepper(QWidget):
             layout.addWidget(widget)
         self.hide()
 
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The version, from 0, and how many there are."""
+        return self._number, self._count
+
     def show_version(self, number: int, count: int) -> None:
         """This is version ``number``, from 0, of ``count``."""
         self._number, self._count = number, count
@@ -91,7 +96,7 @@ class TurnActions(QWidget):
             self.versions = VersionStepper(self)
             self.versions.stepped.connect(self.stepped)
             self.row.addWidget(self.versions)
-        if self.versions is not None:
+        if self.versions is not None and (number, count) != self.versions.shown:
             self.versions.show_version(number, count)
             self.changed.emit()
 

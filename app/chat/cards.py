@@ -23,6 +23,7 @@ from app.chat.prose import LEADING, TextView
 from app.theme import RADIUS, Theme, font, space
 
 BUBBLE_SHARE = 0.8  # of the column's width, at most
+LEAST_SHARE = 0.65  # that a bubble may have beside its actions; else they go below it
 BUBBLE_RADIUS = 14
 PAD_X, PAD_Y = 16, 10
 LEAD = 2  # px that Qt adds below the last line and not above the first
@@ -42,6 +43,7 @@ class UserBubble(QWidget):
         cursor = QTextCursor(self._text.document())
         cursor.select(QTextCursor.SelectionType.Document)
         cursor.mergeBlockFormat(block)
+        self._actions_below = False
         self.turn_actions = UserActions(self)
         self.turn_actions.copy_wanted.connect(lambda: QGuiApplication.clipboard().setText(self.text))
         self.turn_actions.changed.connect(self._place_actions)
@@ -52,20 +54,27 @@ class UserBubble(QWidget):
         return self._text.toPlainText()
 
     def fit(self, width: int) -> int:
-        beside = self.turn_actions.sizeHint().width() + space(3)
-        most = max(40, min(int(width * BUBBLE_SHARE), width - beside) - 2 * PAD_X)
+        row = self.turn_actions.sizeHint()
+        beside = width - row.width() - space(3)
+        self._actions_below = beside < width * LEAST_SHARE
+        room = int(width * BUBBLE_SHARE)
+        most = max(40, (room if self._actions_below else min(room, beside)) - 2 * PAD_X)
         self._text.fit(most)
         inner = min(most, math.ceil(self._text.document().idealWidth()) + 1)
         height = self._text.fit(inner)
         self._text.setGeometry(width - inner - PAD_X, PAD_Y + LEAD, inner, height)
         self._place_actions()
-        return height + 2 * PAD_Y
+        return height + 2 * PAD_Y + (space(1) + row.height() if self._actions_below else 0)
 
     def _place_actions(self) -> None:
-        """At the foot of the bubble's left side."""
+        """At the foot of the bubble's left side, or below it where the column is narrow."""
         row, text = self.turn_actions, self._text.geometry()
         row.adjustSize()
-        row.move(text.left() - PAD_X - space(3) - row.width(), text.bottom() + PAD_Y - LEAD - row.height())
+        bottom = text.bottom() + PAD_Y - LEAD
+        if self._actions_below:
+            row.move(text.right() + PAD_X - row.width(), bottom + space(1))
+        else:
+            row.move(text.left() - PAD_X - space(3) - row.width(), bottom - row.height())
 
     def enterEvent(self, event: QEnterEvent) -> None:
         self.turn_actions.veil(False)

@@ -100,6 +100,9 @@ class TurnViews(QObject):
             view.turn_actions.edit_wanted.connect(partial(self.edit_wanted.emit, turn.id))
         actions.stepped.connect(partial(self.stepped.emit, turn.id))
         self._dress(turn, view)
+        if isinstance(view, UserBubble):  # what stands beside it may have to go below it now
+            actions.changed.connect(partial(self._transcript.column.refit, view))
+            self._transcript.column.refit(view)
 
     def _dress(self, turn: Turn, view: TurnView) -> None:
         versions = self._session.versions(turn.id)

@@ -521,3 +521,19 @@ def test_a_message_is_copied_from_its_bubble(window: MainWindow, qtbot) -> None:
     QTest.mouseMove(bubble, QPoint(5, 5))
     click(bubble.turn_actions.copy)
     assert QGuiApplication.clipboard().text() == "Copy *this*"
+
+
+@pytest.mark.parametrize("width", [560, 1280])
+def test_what_can_be_done_with_a_message_covers_no_other(window: MainWindow, width: int, qtbot) -> None:
+    window.panels.hide()
+    window.resize(width, 700)
+    ask(window, "a message of some length " * 3, qtbot)
+    click(views(window, UserBubble)[0].turn_actions.edit)
+    click(views(window, MessageEditor)[0].send)
+    wait(window, qtbot)
+    bubble, answer = views(window, UserBubble)[0], views(window, AnswerView)[0]
+    row = bubble.turn_actions
+    assert row.versions is not None and row.versions.label.text() == "2 of 2"
+    assert row.geometry().left() >= 0 and row.geometry().right() < bubble.width()
+    assert row.geometry().bottom() < bubble.height() and bubble.geometry().bottom() < answer.y()
+    assert not row.geometry().intersects(bubble._text.geometry())
