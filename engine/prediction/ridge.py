@@ -67,7 +67,12 @@ class Ridge:
         """Fit the weights to all rows so far, in steps of a few milliseconds."""
         if not self.rows:
             return
-        gram, cross = self._gram.astype(np.float64), self._cross.astype(np.float64)
+        size = self.inputs + 1
+        gram, cross = np.empty((size, size)), np.empty((size, self.outputs))
+        for start in range(0, size, _BLOCK):  # a piece at a time: fresh memory is slow
+            rows = slice(start, start + _BLOCK)
+            gram[rows, : rows.stop], cross[rows] = self._gram[rows, : rows.stop], self._cross[rows]
+            yield
         diagonal = np.diagonal(gram).copy()
         unexplained = min(max(self._unexplained, 1e-4), 0.8)
         strength = self._caution * (self.inputs / self.rows * unexplained / (1 - unexplained))
