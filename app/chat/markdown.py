@@ -22,6 +22,7 @@ from markdown_it.token import Token
 from app.chat.harmless import harmless
 from app.chat.math_rules import BLOCK, add_math
 
+_ABYSS = re.compile(r"^(?:[ \t]{0,3}(?:>|[-*+] |[0-9]{1,9}[.)] )){60}", re.MULTILINE)  # lists or quotes in each other
 _SAFE_LINK = re.compile(r"^(https?://|mailto:)", re.IGNORECASE)
 _BARE_LINK = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
 _MARKS = "*_[]$\\`<&!~"
@@ -142,6 +143,8 @@ _PARSER = _make_parser()
 
 def parse(text: str) -> list[Chunk]:
     """Top-level chunks of a markdown text, in order."""
+    if _ABYSS.search(text):
+        return [Chunk(0, (Code(text.removesuffix("\n")),))]  # nobody means that; the parser would leave its end out
     tokens = _PARSER.parse(text)
     chunks: list[Chunk] = []
     start = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QTextBlockFormat, QTextCursor
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QTextBlockFormat, QTextCursor, QTextOption
 from PySide6.QtWidgets import QWidget
 
 from app.chat.harmless import harmless
@@ -18,6 +18,7 @@ class RawText(QWidget):
         self.theme = theme
         self._text = TextView(theme, self)
         self._text.setFont(font("mono"))
+        self._text.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)  # Qt looks long for the ends of endless words
         self._text.setAccessibleName(self.tr("The answer as the model wrote it"))
         self._text.setPlainText(harmless(text))
         block = QTextBlockFormat()
