@@ -518,7 +518,7 @@ class WhatIfResult:
 class Failed:
     """A command could not be carried out. ``text`` is one or two sentences for the user; the engine lives on."""
 
-    doing: str  # "load", "generate", "list", "count", "what if", "start"
+    doing: str  # "load", "generate", "list", "count", "what if", "start", "log", "memory"
     text: str
     request_id: str = ""
     details: str = ""  # traceback of an unexpected fault, for the log file only

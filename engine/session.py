@@ -16,7 +16,7 @@ import transformers
 from engine.errors import explain
 from engine.experience import Experience
 from engine.experts.observer import PassRecord, Phase
-from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Step, TextGenerator
+from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Repeated, Step, TextGenerator
 from engine.hardware.probes import memory_snapshot, processor_name
 from engine.loading import load
 from engine.messages import (
@@ -161,6 +161,9 @@ class ModelSession:
             recorder.text(step.text)
             self._emit(Token(request_id, step.text, step.count))
             self._sample("decode", step.count)
+        elif isinstance(step, Repeated):
+            recorder.model(self._loaded, program(), describe_engine().device)
+            self._emit(Failed("memory", step.note))
         elif isinstance(step, Ended):
             for record in step.records:
                 self._record(record, recorder)

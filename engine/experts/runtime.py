@@ -191,6 +191,7 @@ class ExpertRuntime:
             given = True
         for room in self._rooms:
             room.device.release_unused()
+        self._ahead.notes = []  # whoever logs says anew who is where
         return given
 
     def _resize(self, number: int, slots: int) -> None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from engine.errors import Cancelled, OptionError
+from engine.errors import Cancelled, MemoryPlanError, OptionError
 from engine.experts.observer import PassRecord, Phase
 from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.kv import KvCache
@@ -47,6 +47,15 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """The card's memory ran out in a pass; experts gave some back, and the pass begins anew. ``note``: for the user.
+
+    What the broken pass did to the cache is in no record: a log must say anew who is where."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The answer is over. ``text``: what is left of the last character. ``records``: passes not told of yet, such as
     the one that gave the end token, or one that was stopped half way."""
@@ -58,7 +67,7 @@ class Ended:
     records: tuple[PassRecord, ...] = ()
 
 
-Step: TypeAlias = PromptReady | Prefilled | Decoded | Ended
+Step: TypeAlias = PromptReady | Prefilled | Decoded | Repeated | Ended
 Steps: TypeAlias = Generator[Step, None, None]
 
 
@@ -76,7 +85,8 @@ class TextGenerator:
     def answer(
         self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
     ) -> Steps:
-        """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended.
+        """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
+        Repeated before a pass that is done again.
 
         stop: asked between layers; the text so far stays. Raises ModelError, OptionError; the KV cache stays usable.
         """
@@ -131,7 +141,7 @@ class TextGenerator:
                     break
                 if stop():
                     raise Cancelled("Stopped.")
-                logits, record = self._pass([token], "decode")
+                logits, record = yield from self._pass([token], "decode")
         except Cancelled:
             reason = "stopped"
             record = runtime.end_pass(0.0) if runtime.observer.in_pass else None
@@ -145,12 +155,30 @@ class TextGenerator:
         logits = torch.empty(0)
         for start in range(0, len(tokens), CHUNK):
             chunk = tokens[start : start + CHUNK]
-            logits, record = self._pass(chunk, "prefill")
+            logits, record = yield from self._pass(chunk, "prefill")
             clock.prefilled()
             yield Prefilled(record, start + len(chunk), len(tokens))
         return logits
 
-    def _pass(self, tokens: list[int], phase: Phase) -> tuple[torch.Tensor, PassRecord]:
+    def _pass(self, tokens: list[int], phase: Phase) -> Generator[Step, None, tuple[torch.Tensor, PassRecord]]:
+        """Once more when the card's memory ran out and experts can give some back; MemoryPlanError when not."""
+        runtime = self._loaded.runtime
+        failure = ""
+        try:
+            return self._try(tokens, phase)
+        except torch.OutOfMemoryError as error:
+            failure = str(error)
+            runtime.end_pass(0.0)
+        before = runtime.slots  # out here nobody holds what the broken pass had computed
+        if not runtime.give_room():
+            raise MemoryPlanError(f"VRAM ran out, and experts have none left to give. Shorten the chat. ({failure})")
+        yield Repeated(
+            f"VRAM ran out in an answer: experts gave back {before - runtime.slots:,} of {before:,} slots, "
+            "and the answer goes on. Give experts less memory if this happens often."
+        )
+        return self._try(tokens, phase)
+
+    def _try(self, tokens: list[int], phase: Phase) -> tuple[torch.Tensor, PassRecord]:
         runtime = self._loaded.runtime
         runtime.begin_pass(phase, len(tokens), len(self.kv.tokens) + len(tokens))
         began = time.perf_counter()

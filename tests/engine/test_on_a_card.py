@@ -9,13 +9,17 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from engine import loading
+from engine.errors import MemoryPlanError
+from engine.experts import forward
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import expert_layout
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
-from engine.generation.generate import TextGenerator
+from engine.generation.generate import Repeated, TextGenerator
 from engine.loading import LoadedModel, load
 from engine.messages import LoadModel, Sampling
 from engine.verify import verify
@@ -164,4 +168,49 @@ def test_experts_that_the_card_has_no_memory_for_are_said_to_wait(
     assert loaded.info.slots < loaded.info.total_experts
     assert any("that were planned" in note for note in loaded.info.notes)
     assert len(say(loaded)) == 23  # the last one is not fed again
+    loaded.close()
+
+
+def runs_out(monkeypatch: pytest.MonkeyPatch, passes: set[int]) -> None:
+    """In these forward passes memory runs out behind the second layer's experts."""
+    count, honest = [0], forward.experts_forward
+
+    def narrow(module: Any, *arguments: Any) -> Any:
+        result = honest(module, *arguments)
+        count[0] += module.greenroom_layer == 0
+        if module.greenroom_layer == 1 and count[0] in passes:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return result
+
+    monkeypatch.setitem(ALL_EXPERTS_FUNCTIONS._global_mapping, forward.IMPLEMENTATION, narrow)
+
+
+def test_a_pass_that_memory_runs_out_in_is_done_again_with_fewer_experts(
+    cards: list[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "100%", device="cuda", threads=1)
+    plain = load(command)
+    expected = say(plain)
+    plain.close()
+    loaded = load(command)
+    slots, piece = loaded.runtime.slots, loaded.runtime._rooms[0].arena.piece
+    runs_out(monkeypatch, {1, 5})
+    generator = TextGenerator(loaded, set())
+    steps = list(generator.complete(PROMPT, Sampling(temperature=0, max_tokens=24)))
+    assert generator.kv.tokens[len(PROMPT) :] == expected
+    notes = [step.note for step in steps if isinstance(step, Repeated)]
+    assert len(notes) == 2 and all(f"gave back {piece} of" in note for note in notes)
+    assert loaded.runtime.slots == slots - 2 * piece == loaded.runtime._rooms[0].arena.slots
+    loaded.close()
+
+
+def test_memory_that_runs_out_twice_in_one_pass_is_an_error_and_the_next_answer_comes(
+    cards: list[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "1 slot", device="cuda", threads=1))
+    with monkeypatch.context() as patch:
+        runs_out(patch, {3})
+        with pytest.raises(MemoryPlanError, match="none left to give"):
+            say(loaded)
+    assert len(say(loaded)) == 23
     loaded.close()
