@@ -78,8 +78,9 @@ class ModelSession:
         try:
             self._experience = Experience(self._loaded, command)
             try:
-                report("filling slots with the experts that past answers used", 0.97)
-                self._loaded.runtime.warm(self._experience.likely_first(), stopped)
+                report("filling slots with experts", 0.97)
+                everyone = self._loaded.runtime.everyone
+                self._loaded.runtime.warm(everyone if len(everyone) else self._experience.likely_first(), stopped)
             except BaseException:
                 self._experience.close()
                 raise

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import torch
 
 from engine.errors import MemoryPlanError
 from engine.experts.device import Device
 from engine.experts.layout import ExpertLayout
+from engine.experts.resident import cycles
 
 SEGMENTS = 16  # pieces an arena is allocated in; memory goes back to the system a piece at a time
 
@@ -20,10 +24,11 @@ class Arena:
     MemoryPlanError when it has not even that.
     """
 
-    def __init__(self, layout: ExpertLayout, slots: int, device: Device) -> None:
+    def __init__(self, layout: ExpertLayout, slots: int, device: Device, together: int = 1) -> None:
+        """together: so many slots from the start, and from every multiple on, lie in one piece (``stack``)."""
         self.layout = layout
         self._device = device
-        self.piece = -(-slots // min(SEGMENTS, slots))
+        self.piece = -(-slots // min(SEGMENTS, slots) // together) * together
         self._segments: list[torch.Tensor] = []  # uint8 [slots here, layout.nbytes]
         self._place: list[tuple[int, int]] = []  # of each slot: segment, row
         self.views: list[dict[str, torch.Tensor]] = []
@@ -45,6 +50,20 @@ class Arena:
         """uint8 ``[layout.nbytes]``."""
         segment, row = self._place[slot]
         return self._segments[segment][row]
+
+    def stack(self, first: int, count: int) -> torch.Tensor:
+        """uint8 ``[count, layout.nbytes]``: slots that lie in one piece."""
+        segment, row = self._place[first]
+        assert self._place[first + count - 1] == (segment, row + count - 1)
+        return self._segments[segment][row : row + count]
+
+    def rearrange(self, source: np.ndarray) -> None:
+        """Every slot takes what slot ``source[slot]`` (int64 ``[slots]``, each once) has now."""
+        for cycle in cycles(source):
+            first = self.blob(cycle[0]).clone()
+            for place, other in itertools.pairwise(cycle):
+                self.blob(place).copy_(self.blob(other))
+            self.blob(cycle[-1]).copy_(first)
 
     def fitting(self, slots: int) -> int:
         """The largest number of slots, not above ``slots``, that whole pieces make; one piece at least."""

@@ -257,6 +257,16 @@ class ExpertCache:
         self._key_in, self._pins, self.slots = self._key_in[:slots].copy(), self._pins[:slots].copy(), slots
         return list(zip(beyond.tolist(), places.tolist(), strict=True))
 
+    def sort(self) -> np.ndarray:
+        """Put the experts of a full cache into slots in the order of their keys; int64 ``[slots]``: where each slot's
+        expert was. Nobody may be using or filling any. ValueError when a slot is empty."""
+        if self._held < self.slots or self._pins.any():
+            raise ValueError("only a full cache that nobody uses can be sorted")
+        before = np.argsort(self._key_in)
+        self._key_in = self._key_in[before]
+        self._slot_of[self._key_in] = np.arange(self.slots)
+        return before
+
     def fill(self, keys: np.ndarray) -> None:
         """Put these experts into the slots of an empty cache, as a log says they were. ValueError when they cannot."""
         keys = np.asarray(keys, dtype=np.int64)

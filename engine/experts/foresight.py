@@ -47,16 +47,17 @@ class Foresight:
     def end_request(self) -> None:
         self.prompter.end_request()
 
-    def begin_pass(self, phase: Phase, tokens: int) -> None:
+    def begin_pass(self, phase: Phase, tokens: int, unheard: bool = False) -> None:
+        """unheard: nobody is missing in this pass, and what the routers see and say stays on the card."""
         began = time.perf_counter()
         self._spent = 0.0
         self._decoding = phase == "decode" and tokens == 1
-        self._asking = self._decoding and self.trial.on
+        self._asking = self._decoding and self.trial.on and not unheard
         self.prompter.resting = not self._asking
         if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
-            self._taps.wants = self.prompter.wants
+            self._taps.wants = Wants.NOTHING if unheard else self.prompter.wants
         self.prompter.begin_pass(phase, tokens)
-        if self._taps is not None:
+        if self._taps is not None and not unheard:
             wants = self.prompter.wants
             self._taps.wants = wants if self._asking else wants & ~Wants.LOOK
         if self._asking and Wants.TOKEN not in self.prompter.wants:

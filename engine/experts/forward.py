@@ -22,6 +22,7 @@ from transformers.integrations import moe
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from engine.experts.layout import ExpertLayout
+from engine.experts.resident import Resident
 from engine.experts.runtime import ExpertRuntime
 
 IMPLEMENTATION = "greenroom"
@@ -90,6 +91,9 @@ ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts_forward)
 def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     """Decode. What is served together shares the small operations: with one row each, calls cost more than numbers."""
     runtime, layer = experts.greenroom_runtime, experts.greenroom_layer
+    if runtime.resident_pass is not None:
+        runtime.may_go_on()
+        return _picked_by_the_card(experts, runtime.resident_pass, hidden, index[0], weights[0])
     chosen = index[0].tolist()
     ids = [expert for expert in chosen if expert < experts.num_experts]
     runtime.observer.routed(layer, ids)
@@ -109,6 +113,14 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
         outputs = outputs[np.argsort(done).tolist()]
     order = sorted(range(len(chosen)), key=chosen.__getitem__)[: len(ids)]
     return (outputs * weights[0, order].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
+
+
+def _picked_by_the_card(experts: _Experts, resident: Resident, hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+    """Nobody can be missing, so the host need not know who is wanted: everything is queued and nothing waited for. The
+    same calls on the same numbers as below."""
+    views, order = resident.pick(experts.greenroom_layer, ids)
+    outputs = _experts_on_one_row(experts, views, hidden)
+    return (outputs * weights.index_select(0, order).unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
 
 
 def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 
@@ -17,6 +18,7 @@ from engine.experts.layout import ExpertLayout
 from engine.experts.observer import Observer, PassRecord, Phase
 from engine.experts.policies import make_policy
 from engine.experts.prefetch import Prefetcher
+from engine.experts.resident import Resident
 from engine.experts.rooms import Dispatch, Room, Served, give_up
 from engine.experts.store import Store
 from engine.experts.transfer import Fetch, Transfer
@@ -52,10 +54,15 @@ class ExpertRuntime:
         for device, _ in stages:
             device.prepare(largest)
         rooms: dict[tuple[ExpertLayout, int], Room] = {}
+        self._all_fit = (
+            len(stages) == 1
+            and stages[0][0].on_card
+            and all(count == experts * sum(other == layout for other in layouts) for layout, count in slots.items())
+        )
         for layout, count in slots.items():
             for stage, share in enumerate(_shares(count, layouts, layout, self._owners, len(stages))):
                 device = stages[stage][0]
-                arena = Arena(layout, share, device)
+                arena = Arena(layout, share, device, experts if self._all_fit else 1)
                 cache = ExpertCache(arena.slots, layers, experts, make_policy(policy, layers, experts))
                 rooms[layout, stage] = Room(arena, cache, self._transfers[stage], device)
                 tier = stages[stage][1]
@@ -79,6 +86,9 @@ class ExpertRuntime:
         self._full = [room.arena.slots for room in self._rooms]
         self._share_at: Callable[[int], float] = lambda context: 1.0
         self._stop_wanted: Callable[[], bool] = lambda: False
+        self._everybody: Resident | None = None  # kept while nobody leaves
+        self.resident_pass: Resident | None = None  # in this pass the card picks the experts by itself
+        self._began = 0.0
 
     def share_with_kv(self, slots_at: Callable[[int], int]) -> None:
         """``slots_at(context)``: slots that may be held while the KV cache holds ``context`` tokens; at 0, all."""
@@ -115,11 +125,16 @@ class ExpertRuntime:
             self._streaming[number] = phase == "prefill" and room.cache.streams(self.observer.top_k, tokens)
         if phase == "prefill":
             self._ahead.before(0)
+        self._began = time.perf_counter()
+        resident = self._all_resident() if phase == "decode" and tokens == 1 and self._all_fit else None
+        self.resident_pass = resident if resident is not None and resident.race.by_card else None
         if self._foresight is not None:
-            self._foresight.begin_pass(phase, tokens)
+            self._foresight.begin_pass(phase, tokens, unheard=resident is not None)
 
     def end_pass(self, seconds: float) -> PassRecord:
         """It took so long, or was stopped (0 seconds)."""
+        if self._everybody is not None:
+            self._end_resident(seconds)
         notes = self._ahead.end_pass(seconds if self._learning else 0.0)
         foresight = self._foresight.end_pass(seconds) if self._foresight is not None else 0.0
         wasted: list[int] = []
@@ -136,8 +151,15 @@ class ExpertRuntime:
         experts: int64 ``[n]``, distinct, ascending; counts: tokens that chose each. The parameters are valid until the
         next step of the iteration. Raises Cancelled between layers when a stop is wanted, ModelError when a read fails.
         """
+        self.may_go_on()
+        yield from self._serve(layer, experts, counts)
+
+    def may_go_on(self) -> None:
+        """Raises Cancelled when a stop is wanted."""
         if self._stop_wanted():
             raise Cancelled("Stopped.")
+
+    def _serve(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> Generator[Served]:
         foresight = self._foresight
         if foresight is not None:
             self._ahead.before(layer)
@@ -154,6 +176,43 @@ class ExpertRuntime:
             for dispatch in dispatches:
                 dispatch.close()
         self.observer.used(layer, experts, counts, [dispatch.account for dispatch in dispatches])
+
+    def _all_resident(self) -> Resident | None:
+        """Everybody, when nobody is missing: sorted, so that an id is a place."""
+        if self._everybody is None and all(room.cache.resident == room.cache.slots for room in self._rooms):
+            if self.resident < self.observer.shape[0] * self._experts:
+                return None
+            self._ahead.settle()
+            for room in self._rooms:
+                room.device.synchronize()
+                room.arena.rearrange(room.cache.sort())
+                room.device.synchronize()
+            first = dict.fromkeys((id(room) for room in self._rooms), 0)
+            stacks = []
+            for (room,) in self._rooms_of:
+                stacks.append(room.arena.stack(first[id(room)], self._experts))
+                first[id(room)] += self._experts
+            layouts = [room.arena.layout for (room,) in self._rooms_of]
+            self._everybody = Resident(stacks, layouts)
+        return self._everybody
+
+    def _end_resident(self, seconds: float) -> None:
+        """Tell everybody now who was used, as if the host had known all along."""
+        everybody, picked = self._everybody, self.resident_pass
+        assert everybody is not None
+        self.resident_pass = None
+        told = everybody.routed() if picked is not None else []
+        for layer, ids in told:
+            known = [expert for expert in ids if expert < self._experts]
+            experts, counts = np.unique(np.array(known, dtype=np.int64), return_counts=True)
+            if len(experts) < len(ids):  # nobody, or one twice: the usual way sums these up otherwise
+                self._all_fit, self._everybody = False, None
+            self.observer.routed(layer, known)
+            for _ in self._serve(layer, experts, counts.astype(np.uint32)):
+                pass
+        if self._learning and seconds and not everybody.race.over:
+            self._rooms[0].device.synchronize()
+            everybody.race.took(time.perf_counter() - self._began)
 
     def _make_way(self, share: float) -> None:
         """Bring the arenas to ``share`` of what they began with, a piece at a time: what KV needs is given back before
@@ -197,6 +256,7 @@ class ExpertRuntime:
     def _resize(self, number: int, slots: int) -> None:
         """Cache and arena come to ``slots``; nothing is under way, and there is memory for them."""
         room = self._rooms[number]
+        self._everybody = self.resident_pass = None
         for start, end in room.cache.resize(slots):
             room.arena.blob(end).copy_(room.arena.blob(start))
         room.device.synchronize()
@@ -259,6 +319,7 @@ class ExpertRuntime:
         if self._foresight is not None:
             self._foresight.close()
             self._foresight = None
+        self._everybody = self.resident_pass = None
         self._rooms.clear()
         self._rooms_of.clear()
 
@@ -267,6 +328,12 @@ class ExpertRuntime:
     def layout_of(self, layer: int) -> ExpertLayout:
         """How an expert of ``layer`` lies in its slot."""
         return self._rooms_of[layer][0].arena.layout
+
+    @property
+    def everyone(self) -> np.ndarray:
+        """Keys of all experts where one card has a slot for each; none elsewhere. Worth having before the first word:
+        once they are there, the card waits for nobody."""
+        return np.arange(self.slots if self._all_fit else 0)
 
     @property
     def evictions(self) -> int:

@@ -42,6 +42,7 @@ class Ours:
     def __init__(self, folder: Path, budget: str, device: str, tokens: int) -> None:
         command = LoadModel(str(folder), budget, device=device, dtype="bfloat16", context=512)
         self.loaded = load(command)
+        self.loaded.runtime.warm(self.loaded.runtime.everyone)
         self._experience = Experience(self.loaded, command, remember=False)
         self._generator = TextGenerator(self.loaded)
         self._sampling = Sampling(temperature=0, max_tokens=tokens)
