@@ -159,7 +159,7 @@ def test_experts_that_the_card_has_no_memory_for_are_said_to_wait(
     given: list[int] = []
 
     def scarce(nbytes: int) -> Any:
-        card.nbytes = 0 if len(given) == 3 else card.nbytes
+        card.nbytes = 0 if len(given) == 2 else card.nbytes
         given.append(nbytes)
         return honest(nbytes)
 
