@@ -107,6 +107,12 @@ def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> No
     parser.add_argument(
         "--reads", default="auto", help="read experts past the file cache or through it: auto, direct, buffered"
     )
+    parser.add_argument(
+        "--compute-on-miss",
+        default="off",
+        help="beside a card, the processor computes some missing experts: off, calibrated (when that is measured "
+        "to be faster; last digits may differ) (default: off)",
+    )
     parser.add_argument("--context", type=int, default=0, metavar="N", help="tokens of context (default: by the plan)")
     parser.add_argument(
         "--device", default="auto", help="auto, cpu, cuda, cuda:N, or several with commas (default: auto)"
@@ -130,6 +136,7 @@ def _load_command(options: argparse.Namespace) -> LoadModel:
         options.predictor,
         options.prefetch,
         options.reads,
+        options.compute_on_miss,
     )
 
 

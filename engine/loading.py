@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from engine.errors import Cancelled, ModelError, OptionError
 from engine.experts.device import LANDINGS, CudaDevice, Device, make_devices
-from engine.experts.forward import IMPLEMENTATION, attach
+from engine.experts.forward import IMPLEMENTATION, attach, compute_on_host
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.experts.runtime import ExpertRuntime
@@ -33,7 +33,7 @@ from engine.hardware.plan import (
     workspace_bytes,
 )
 from engine.hardware.probes import computing_threads
-from engine.messages import PREFETCH, READ_MODES, LoadModel, ModelLoaded, Sampling
+from engine.messages import COMPUTE_ON_MISS, PREFETCH, READ_MODES, LoadModel, ModelLoaded, Sampling
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
 from engine.models.skeleton import Skeleton, load_config, make_skeleton
@@ -167,6 +167,7 @@ def _check_options(command: LoadModel) -> None:
     for what, name, known in (
         ("way to decide about fetching ahead", command.prefetch, PREFETCH),
         ("way to read experts", command.reads, READ_MODES),
+        ("way to compute on a miss", command.compute_on_miss, COMPUTE_ON_MISS),
     ):
         if name not in known:
             raise OptionError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
@@ -325,7 +326,22 @@ def _make_runtime(
     runtime.share_with_kv(plan.slots_at)
     for layer, module in enumerate(found.index.modules):
         attach(model.get_submodule(module.path), layer, runtime)
+    if command.compute_on_miss != "off":
+        runtime.notes += _let_processor_help(found, model, runtime)
     return runtime
+
+
+def _let_processor_help(found: Inspection, model: PreTrainedModel, runtime: ExpertRuntime) -> list[str]:
+    modules = [model.get_submodule(module.path) for module in found.index.modules]
+
+    def compute(layer: int, parameters: dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+        return compute_on_host(modules[layer], parameters, rows)
+
+    try:
+        return runtime.compute_on_miss(compute, int(found.skeleton.config.get_text_config().hidden_size))
+    except BaseException:
+        runtime.close()
+        raise
 
 
 def _load_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerBase | None:

@@ -88,6 +88,12 @@ READ_MODES: dict[ReadMode, str] = {
     "buffered": "Through the system's file cache, which may keep copies in free memory.",
 }
 
+COMPUTE_ON_MISS: dict[str, str] = {
+    "off": "Missing experts are always fetched.",
+    "calibrated": "Some are computed by the processor where they wait in RAM, if that is measured to be faster here; "
+    "an answer's last digits then depend on who was missing.",
+}
+
 # ---------------------------------------------------------------------------------------------- commands
 
 
@@ -97,7 +103,8 @@ class LoadModel:
 
     source: "demo", a folder, or a hub name already in the hub cache ("Qwen/Qwen3-30B-A3B").
     experts: memory for routed experts: "auto", a share ("25%"), a size ("2GB", "750 MB") or a slot count ("64 slots").
-    policy, predictor, prefetch, reads: a name out of POLICIES, PREDICTORS, PREFETCH, READ_MODES.
+    policy, predictor, prefetch, reads, compute_on_miss: a name out of POLICIES, PREDICTORS, PREFETCH, READ_MODES,
+    COMPUTE_ON_MISS.
     context: tokens the KV cache may hold; 0 lets the plan choose.
     """
 
@@ -111,6 +118,7 @@ class LoadModel:
     predictor: str = DEFAULT_PREDICTOR
     prefetch: Prefetch = "auto"
     reads: ReadMode = "auto"
+    compute_on_miss: str = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +342,7 @@ class CacheCounters:
     prefetch_wasted: int = 0  # evicted before anybody wanted it
     prefetch_bytes: int = 0  # of all three, part of fetched_bytes
     prefetch_wasted_bytes: int = 0
+    computed_on_host: int = 0  # misses that the processor computed where they waited; nothing was fetched for them
 
     @property
     def decode_hit_rate(self) -> float | None:

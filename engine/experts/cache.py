@@ -98,17 +98,27 @@ class ExpertCache:
             self._ring.clear()
 
     def waves(
-        self, layer: int, wanted: np.ndarray, counts: np.ndarray | None = None, streaming: bool = False
+        self,
+        layer: int,
+        wanted: np.ndarray,
+        counts: np.ndarray | None = None,
+        streaming: bool = False,
+        outside: np.ndarray | None = None,
     ) -> Iterator[Lease]:
         """Lease the experts of one dispatch, as many at a time as fit; release each lease before taking the next.
 
         wanted: int64 ``[n]``, distinct and ascending. counts: how many tokens chose each (default: one). Hits come in
         the first lease, so nothing this dispatch needs is evicted for it while a slot can be had otherwise.
         streaming: misses take empty slots and then the ring; ``must_wait`` says when a lease may stay open meanwhile.
+        outside: bool ``[n]``, who is computed without a slot; the policy hears of their use, too.
         """
         if not len(wanted):
             return
         self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
+        if outside is not None:
+            wanted = wanted[~outside]
+            if not len(wanted):
+                return
         keys = wanted + layer * self._experts
         missing = self._slot_of.take(keys) < 0
         absent = int(np.count_nonzero(missing))

@@ -141,6 +141,12 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
     return weighted.sum(dim=1).to(hidden.dtype)
 
 
+def compute_on_host(module: nn.Module, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
+    """One expert of an experts module, its parameters and ``rows [n, H]`` in RAM: ``[n, H]``. RuntimeError where the
+    module keeps weights of its own on a card (a norm behind every expert, say)."""
+    return _expert(cast(_Experts, module), parameters, rows)
+
+
 def _at_home(compute: Callable[[_Experts, Any, Tensor], Tensor], experts: _Experts, views: Any, rows: Tensor) -> Tensor:
     """``compute`` on the device where the experts are: with several cards it is not always where the rows are."""
     home = next(iter((views if isinstance(views, dict) else views[0]).values())).device

@@ -117,6 +117,7 @@ class HostTier:
         self._pinned: list[torch.Tensor] = []
         self._tell = tell
         self._closing = threading.Event()
+        self._begun = threading.Event()  # the first chunk is pinned, or none will be
         self._pinner: Pinner = pinner or CudaPinner()
         self._thread: threading.Thread | None = None
         self.places = sum(len(shelf) for shelf in shelves.values())
@@ -221,6 +222,11 @@ class HostTier:
         with self._changed:
             return (layer, expert) in self._shelves[layer].place_of
 
+    def wait_until_pinned(self, seconds: float) -> None:
+        """Until the first of it is pinned, or no more will be: what is fetched first is measured as it will be."""
+        if self._thread is not None:
+            self._begun.wait(seconds)
+
     @property
     def pinned_bytes(self) -> int:
         """How much of the tier a card can read by itself, so far."""
@@ -277,9 +283,11 @@ class HostTier:
                     f"The system pins only {done / 1e9:.1f} of {self.nbytes / 1e9:.1f} GB of RAM for the graphics "
                     "card; experts in the rest take longer to fetch."
                 )
+                self._begun.set()
                 return  # who was refused once is refused again, and each try takes time
             with self._changed:
                 self._pinned.append(chunk)
+            self._begun.set()
             done += chunk.nbytes
 
     def _pin(self, chunk: torch.Tensor) -> bool:

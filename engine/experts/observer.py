@@ -76,6 +76,7 @@ class Totals:
     wasted: int = 0
     early_bytes: int = 0
     wasted_bytes: int = 0
+    computed_on_host: int = 0
 
 
 class Observer:
@@ -118,6 +119,7 @@ class Observer:
             if account.late:
                 now.late[layer, account.late] = True
                 totals.late += len(account.late)
+            totals.computed_on_host += account.on_host
             now.fetched_bytes += account.nbytes
             now.stall_seconds += account.stall_seconds
             totals.fetched_bytes += account.nbytes
@@ -177,6 +179,7 @@ class Observer:
             totals.wasted,
             totals.early_bytes,
             totals.wasted_bytes,
+            totals.computed_on_host,
         )
 
     def cells(self, resident: np.ndarray, predicted: np.ndarray) -> np.ndarray:

@@ -13,12 +13,14 @@ not enter the cache either; among equals, the one the cache wants least is left 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from engine.experts.cache import ExpertCache
+from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout
 
 MARGIN = 0.9  # of the time that the link alone would take: less is won than a measurement is off by
@@ -57,6 +59,31 @@ class Calibration:
         if self.pays:
             return f"The processor helps with experts that are missing ({times}); last digits may differ."
         return f"Missing experts are fetched: the processor would be slower ({times})."
+
+
+class Helper:
+    """The processor's share of what one cache misses at decode, out of the host tier. Only the engine thread calls."""
+
+    def __init__(self, calibration: Calibration, tier: HostTier) -> None:
+        self._calibration, self._tier = calibration, tier
+
+    def lend(self, cache: ExpertCache, layer: int, wanted: np.ndarray, counts: np.ndarray) -> dict[int, torch.Tensor]:
+        """Who of ``wanted`` (as for ``ExpertCache.waves``) is to be computed, and where his weights wait: uint8
+        ``[layout.nbytes]`` in RAM, until ``give_back``."""
+        absent = cache.absent(wanted + layer * cache.experts)
+        if np.count_nonzero(absent) == 0:
+            return {}
+        missing = wanted[absent]
+        in_ram = np.array([self._tier.holds(layer, expert) for expert in missing.tolist()], dtype=bool)
+        priority = cache.policy.priority[layer, missing]
+        shared = split(self._calibration, counts[absent], in_ram=in_ram, wanted_again=priority)
+        lent = {expert: self._tier.lend(layer, expert) for expert in missing[shared.processor].tolist()}
+        return {expert: memory for expert, memory in lent.items() if memory is not None}
+
+    def give_back(self, layer: int, experts: Iterable[int]) -> None:
+        """What was lent has been computed."""
+        for expert in experts:
+            self._tier.give_back(layer, expert)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +145,8 @@ def calibrate(
     """Measure both ways, with the real shapes.
 
     waiting: experts in host memory as they wait there (pinned, on a card's machine), uint8 ``[layout.nbytes]``; enough
-    of them that they do not stay in the processor's cache. slots: the same on the device, one for each. Their contents
-    are overwritten. compute: one expert's parameters and rows ``[n, hidden]`` -> ``[n, hidden]``, on the processor.
+    of them that they do not stay in the processor's cache. slots: the same on the device, one for each; overwritten.
+    compute: one expert's parameters and rows ``[n, hidden]`` -> ``[n, hidden]``, on the processor.
 
     Takes about a second for a dozen experts of 10 MB.
     """

@@ -16,32 +16,36 @@ import torch
 from engine.experts.arena import Arena
 from engine.experts.cache import ExpertCache, Lease
 from engine.experts.device import Device
+from engine.experts.on_miss import Helper
 from engine.experts.transfer import Fetch, Transfer
 
 Served: TypeAlias = tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]  # expert ids, their parameters
 Claim: TypeAlias = Callable[[int, int], Fetch | None]  # layer, key -> the early fetch of it, when there was one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Room:
-    """Equal layouts on one device share a room."""
+    """Equal layouts on one device share a room. helper: computes some of what decode misses; None: all is fetched."""
 
     arena: Arena
     cache: ExpertCache
     transfer: Transfer
     device: Device
+    helper: Helper | None = None
 
 
 @dataclass(slots=True)
 class Account:
     """What a dispatch cost. missed, early, late: expert ids; early: fetched ahead and there; late: still on the way.
 
-    nbytes: read for demands; what was fetched ahead is counted by the transfer.
+    on_host: how many of the missed were computed by the processor. nbytes: read for demands; what was fetched ahead is
+    counted by the transfer.
     """
 
     missed: list[int] = field(default_factory=list)
     early: list[int] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
+    on_host: int = 0
     nbytes: int = 0
     stall_seconds: float = 0.0
 
@@ -59,19 +63,37 @@ class Dispatch:
     """The first wave's demands are on their way when this is made. Iterate, then ``close``, whatever happens."""
 
     def __init__(
-        self, room: Room, layer: int, wanted: np.ndarray, counts: np.ndarray, streaming: bool, claim: Claim | None
+        self,
+        room: Room,
+        layer: int,
+        wanted: np.ndarray,
+        counts: np.ndarray,
+        streaming: bool,
+        claim: Claim | None,
+        helped: bool = False,
     ) -> None:
-        """wanted: int64 ``[n]``, distinct, ascending, at least one. claim: None when nobody was fetched ahead."""
+        """wanted: int64 ``[n]``, distinct, ascending, at least one. claim: None when nobody was fetched ahead. helped:
+        the room's helper may compute some of those missing."""
         self.account = Account()
+        self._lent = room.helper.lend(room.cache, layer, wanted, counts) if helped and room.helper else {}
+        outside = None
+        if self._lent:
+            self.account.missed += self._lent
+            self.account.on_host = len(self._lent)
+            outside = np.isin(wanted, list(self._lent))
         self._room, self._layer, self._claim = room, layer, claim
         self._streaming = streaming
-        self._leases = room.cache.waves(layer, wanted, counts, streaming)
+        self._leases = room.cache.waves(layer, wanted, counts, streaming, outside)
         self._open: deque[_Wave] = deque()
         self._open_next()
 
     def __iter__(self) -> Iterator[Served]:
         """Who is here comes first. The parameters are valid until the next step."""
         views = self._room.arena.views
+        if self._lent:  # the link is at work meanwhile
+            layout = self._room.arena.layout
+            yield list(self._lent), [layout.views(memory) for memory in self._lent.values()]
+            self._give_back()
         while self._open:
             while not self._room.cache.must_wait(len(self._open), self._streaming) and self._open_next():
                 pass
@@ -87,11 +109,18 @@ class Dispatch:
 
     def close(self) -> None:
         """Give up what nobody waits for any more: a read failed, or the pass was stopped."""
+        self._give_back()
         while self._open:
             wave = self._open.popleft()
             for fetch in wave.arriving:
                 give_up(self._room, fetch)
             self._release(wave)
+
+    def _give_back(self) -> None:
+        if self._lent:
+            assert self._room.helper is not None
+            self._room.helper.give_back(self._layer, self._lent)
+            self._lent = {}
 
     def _open_next(self) -> bool:
         lease = next(self._leases, None)

@@ -13,6 +13,7 @@ from engine.experts.arena import Arena
 from engine.experts.cache import ExpertCache, stage_of
 from engine.experts.device import Device
 from engine.experts.foresight import Foresight
+from engine.experts.helping import Compute, let_processor_help
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout
 from engine.experts.observer import Observer, PassRecord, Phase
@@ -100,6 +101,10 @@ class ExpertRuntime:
         self._foresight = foresight
         if foresight is not None:
             foresight.bind(self._ahead.order)
+
+    def compute_on_miss(self, compute: Compute, hidden: int) -> list[str]:
+        """As ``let_processor_help``."""
+        return let_processor_help(self._rooms_of, self._owners, compute, hidden)
 
     def stop_when(self, wanted: Callable[[], bool]) -> None:
         """Ask ``wanted`` before every layer; when it says yes, the pass ends with Cancelled."""
@@ -271,14 +276,14 @@ class ExpertRuntime:
         claim = self._ahead.claim if self._ahead.anybody_for(layer) else None
         if len(rooms) == 1:
             streaming = self._streaming[self._rooms.index(rooms[0])] if len(self._rooms) > 1 else self._streaming[0]
-            dispatches.append(Dispatch(rooms[0], layer, experts, counts, streaming, claim))
+            dispatches.append(Dispatch(rooms[0], layer, experts, counts, streaming, claim, self._learning))
             return
         owner = self._owners[layer][experts]
         for number, room in enumerate(rooms):
             ours = owner == number
             if ours.any():
                 streaming = self._streaming[self._rooms.index(room)]
-                dispatches.append(Dispatch(room, layer, experts[ours], counts[ours], streaming, claim))
+                dispatches.append(Dispatch(room, layer, experts[ours], counts[ours], streaming, claim, self._learning))
 
     # ------------------------------------------------------------------------------------- before and between
 

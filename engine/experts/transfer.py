@@ -128,7 +128,7 @@ class Transfer:
     ) -> None:
         """cpus: processors the readers stay on, those near the device; empty: wherever the system puts them."""
         self._store = store
-        self._tier = store if isinstance(store, HostTier) else None
+        self.tier = store if isinstance(store, HostTier) else None
         self._device = device
         self._cpus = cpus
         self._lock = threading.Lock()
@@ -254,8 +254,8 @@ class Transfer:
         source: torch.Tensor | None = None
         lent = False
         try:
-            if self._tier is not None:
-                source = self._tier.lend(fetch.layer, fetch.expert)
+            if self.tier is not None:
+                source = self.tier.lend(fetch.layer, fetch.expert)
                 lent = source is not None
             if source is None:
                 source = self._device.landing(fetch.arena, fetch.slot)
@@ -289,8 +289,8 @@ class Transfer:
             self._end(copy.fetch)
 
     def _give_back(self, fetch: Fetch) -> None:
-        assert self._tier is not None
-        self._tier.give_back(fetch.layer, fetch.expert)
+        assert self.tier is not None
+        self.tier.give_back(fetch.layer, fetch.expert)
 
     def _end(self, fetch: Fetch) -> None:
         """Neither read nor copied any more. Whoever calls holds the lock."""
