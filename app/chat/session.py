@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from app.chat.reasoning import split
+from app.chat.reasoning import for_the_next_turn
 from engine.errors import SessionError
 from engine.messages import ChatMessage, Finished
 from engine.sessions.conversation import Conversation, Message, Turn, new_id, turns
@@ -129,7 +129,7 @@ class ChatSession:
             last = open_end and turn is self.turns[-1]
             text = turn.text
             if turn.role == "assistant" and not last:
-                text = split(text)[1] or text
+                text = for_the_next_turn(text)
             if not text:
                 continue
             if given and given[-1].role == turn.role:
