@@ -17,6 +17,8 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 from engine.messages import (
     CacheSnapshot,
     Command,
+    DownloadDone,
+    DownloadProgress,
     EngineReady,
     Event,
     ExpertSnapshot,
@@ -24,9 +26,11 @@ from engine.messages import (
     Finished,
     Generate,
     LoadModel,
+    MemoryPlanned,
     MemorySnapshot,
     ModelList,
     ModelLoaded,
+    ModelOnHub,
     ModelUnloaded,
     PrefillProgress,
     Progress,
@@ -66,6 +70,10 @@ class EngineClient(QObject):
     ready = Signal(object)  # EngineReady
     progress = Signal(object)  # Progress
     model_list = Signal(object)  # ModelList
+    memory_planned = Signal(object)  # MemoryPlanned
+    model_on_hub = Signal(object)  # ModelOnHub
+    download_progress = Signal(object)  # DownloadProgress
+    download_done = Signal(object)  # DownloadDone
     model_loaded = Signal(object)  # ModelLoaded
     token_count = Signal(object)  # TokenCount
     model_unloaded = Signal()
@@ -200,6 +208,14 @@ class EngineClient(QObject):
                 self.ready.emit(event)
             case ModelList():
                 self.model_list.emit(event)
+            case MemoryPlanned():
+                self.memory_planned.emit(event)
+            case ModelOnHub():
+                self.model_on_hub.emit(event)
+            case DownloadProgress():
+                self.download_progress.emit(event)
+            case DownloadDone():
+                self.download_done.emit(event)
             case ModelLoaded():
                 self.model_loaded.emit(event)
             case TokenCount():

@@ -2,54 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, cast
+
+import torch
 
 from engine.errors import MemoryPlanError
-from engine.experts.device import make_devices
-from engine.experts.layout import expert_layout
-from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted
-from engine.loading import choose_dtype, inspect, make_plan
+from engine.experts.device import Device, make_devices
+from engine.experts.layout import ExpertLayout, expert_layout
+from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted, workspace_bytes
+from engine.loading import Inspection, choose_dtype, inspect, make_plan
 from engine.messages import READ_MODES, LoadModel
 
 
 def describe(command: LoadModel) -> dict[str, Any]:
-    """Facts as plain values; sizes in bytes.
+    """Facts as plain values; sizes in bytes. Raises ModelError and OptionError.
 
     ``verdict`` is "fits", "fits with disk" or "too big"; then ``plan`` is None, ``shortfall_bytes`` says how much is
     missing and ``reason`` what to do.
     """
-    found = inspect(command.source)
-    devices = make_devices(command.device)
-    device = devices[0]
-    dtype = choose_dtype(command.dtype, found, device)
-    layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
-    facts: dict[str, Any] = {
-        "name": found.folder.name,
-        "folder": str(found.folder.path),
-        "family": found.folder.family,
-        "signature": found.folder.signature,
-        "layers": found.layers,
-        "experts": found.experts,
-        "top_k": found.skeleton.top_k,
-        "total_experts": found.total_experts,
-        "stored_dtypes": sorted({ref.dtype for ref in found.folder.tensors.values()}),
-        "dtype": str(dtype).removeprefix("torch."),
-        "total_bytes": found.folder.total_bytes,
-        "expert_bytes_stored": found.index.stored_bytes(),
-        "slot_bytes": max(layout.nbytes for layout in layouts),
-        "dense_bytes": found.dense_parameters * dtype.itemsize,
-        "device": str(device.torch_device),
-        "verdict": "too big",
-        "shortfall_bytes": 0,
-        "reason": "",
-        "plan": None,
-    }
-    try:
-        plan = make_plan(command, found, layouts, dtype, devices)
-    except MemoryPlanError as error:
-        return facts | {"shortfall_bytes": error.shortfall, "reason": str(error)}
-    return facts | {"verdict": plan.verdict, "plan": _plan_facts(plan, what_is_counted(READ_MODES[command.reads]))}
+    return OpenModel(inspect(command.source)).describe(command)
+
+
+class OpenModel:
+    """A model whose folder was read once, and that is described for one set of options after another.
+
+    The first description of a device and a precision walks over all tensors; those that follow only plan.
+    """
+
+    def __init__(self, found: Inspection, expert_bytes: int | None = None) -> None:
+        """expert_bytes: stored, where the headers are not there to say it."""
+        self._found = found
+        self._config = found.skeleton.config.get_text_config()
+        self._same: dict[str, Any] = {
+            "name": found.folder.name,
+            "folder": str(found.folder.path),
+            "family": found.folder.family,
+            "signature": found.folder.signature,
+            "layers": found.layers,
+            "experts": found.experts,
+            "top_k": found.skeleton.top_k,
+            "total_experts": found.total_experts,
+            "stored_dtypes": sorted({ref.dtype for ref in found.folder.tensors.values()}),
+            "total_bytes": found.folder.total_bytes,
+            "expert_bytes_stored": found.index.stored_bytes() if expert_bytes is None else expert_bytes,
+            "longest_context": int(getattr(self._config, "max_position_embeddings", 0) or 0),
+        }
+        self._dtypes: dict[tuple[str, bool], torch.dtype] = {}
+        self._layouts: dict[torch.dtype, list[ExpertLayout]] = {}
+
+    def describe(self, command: LoadModel, coming_free: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """As ``describe``; ``command.source`` is not looked at.
+
+        coming_free: bytes of "VRAM" and "RAM" that a load would find free beside what is free now, because it unloads
+        the present model first.
+        """
+        found, more = self._found, coming_free or {}
+        real = make_devices(command.device)
+        memory: Literal["VRAM", "RAM"] = "VRAM" if real[0].on_card else "RAM"
+        device = cast(Device, _Roomier(real[0], more.get(memory, 0)))
+        devices = [device, *real[1:]]
+        key = (command.dtype, device.on_card)
+        if key not in self._dtypes:
+            self._dtypes[key] = choose_dtype(command.dtype, found, device)
+        dtype = self._dtypes[key]
+        if dtype not in self._layouts:
+            self._layouts[dtype] = [expert_layout(module.parameters, dtype) for module in found.index.modules]
+        layouts = self._layouts[dtype]
+        facts = self._same | {
+            "dtype": str(dtype).removeprefix("torch."),
+            "slot_bytes": max(layout.nbytes for layout in layouts),
+            "dense_bytes": found.dense_parameters * dtype.itemsize,
+            "device": str(device.torch_device),
+            "memory": memory,
+            "free_bytes": device.free(),
+            "workspace_bytes": workspace_bytes(self._config, dtype.itemsize, found.skeleton.top_k, memory),
+            "verdict": "too big",
+            "shortfall_bytes": 0,
+            "reason": "",
+            "plan": None,
+        }
+        try:
+            plan = make_plan(command, found, layouts, dtype, devices)
+        except MemoryPlanError as error:
+            return facts | {"shortfall_bytes": error.shortfall, "reason": str(error)}
+        counted = what_is_counted(READ_MODES[command.reads])
+        return facts | {"verdict": plan.verdict, "plan": _plan_facts(plan, counted)}
+
+
+class _Roomier:
+    """A device as it will be once some of its memory is given back."""
+
+    def __init__(self, device: Device, more: int) -> None:
+        self._device, self._more = device, more
+
+    def free(self) -> int:
+        return self._device.free() + self._more
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
 
 
 def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:

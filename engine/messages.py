@@ -167,6 +167,41 @@ class InspectModel:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanMemory:
+    """Would ``LoadModel`` with these options fit, and what would hold how much? ``MemoryPlanned`` answers, also while
+    generating. Of several questions about one source that wait, only the latest is answered.
+    """
+
+    source: str
+    experts: str = "auto"
+    context: int = 0
+    device: str = "auto"
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpModel:
+    """What is this model on the hub, and would it fit? Contacts the network. ``ModelOnHub`` answers, or Failed."""
+
+    name: str  # "Qwen/Qwen3-30B-A3B"
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadModel:
+    """Fetch a model from the hub into the hub cache, going on where an earlier try ended. Contacts the network.
+
+    DownloadProgress* then DownloadDone, or Failed with the name as its request_id.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopDownload:
+    """Stop the running download. What was fetched stays, and the next one goes on from there."""
+
+
+@dataclass(frozen=True, slots=True)
 class CountTokens:
     """How long would the prompt of ``messages`` be? ``TokenCount`` answers, also while generating.
 
@@ -207,7 +242,20 @@ class ShutDown:
 
 
 Command: TypeAlias = (
-    LoadModel | UnloadModel | Generate | Stop | ListModels | InspectModel | CountTokens | WhatIf | StopWhatIf | ShutDown
+    LoadModel
+    | UnloadModel
+    | Generate
+    | Stop
+    | ListModels
+    | InspectModel
+    | PlanMemory
+    | LookUpModel
+    | DownloadModel
+    | StopDownload
+    | CountTokens
+    | WhatIf
+    | StopWhatIf
+    | ShutDown
 )
 
 # ------------------------------------------------------------------------------------------------ events
@@ -248,11 +296,69 @@ class ModelSummary:
     license: str = ""
     has_template: bool = False
     built: bool = True  # False: the demo, before its first use
+    partial: bool = False  # its download from the hub was begun and did not end
 
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
     models: tuple[ModelSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlanned:
+    """What ``LoadModel`` with these options would do now; what the present model holds counts as free.
+
+    Sizes in bytes. Where it is too big, slots are 0, ``shortfall`` says how much is missing and ``reason`` what to do;
+    ``bars`` then show what it would take.
+    """
+
+    question: PlanMemory
+    verdict: Literal["fits", "fits with disk", "too big"]
+    bars: tuple[MemoryBar, ...]  # the device's, then RAM beside a card, then "disk": experts that are read from there
+    dtype: str = ""  # computing precision
+    shortfall: int = 0
+    reason: str = ""
+    slots: int = 0  # expert slots on the device when the conversation starts
+    slots_at_full_context: int = 0
+    total_experts: int = 0
+    slot_bytes: int = 0
+    dense_bytes: int = 0
+    context: int = 0  # tokens
+    longest_context: int = 0  # tokens the model was made for
+    kv_bytes: int = 0  # of the whole context
+    workspace_bytes: int = 0
+    on_disk: int = 0  # experts that may have to be read from disk again
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOnHub:
+    """A model on the hub. ``summary.problem`` says why it could not be used; then there is no ``plan``."""
+
+    name: str
+    summary: ModelSummary
+    plan: MemoryPlanned | None
+    files: int
+    total_bytes: int  # of these files
+    present_bytes: int  # of them, here already
+    free_bytes: int  # on the disk they would go to
+    folder: str  # where they would go
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadProgress:
+    name: str
+    file: str
+    done_bytes: int  # of all files
+    total_bytes: int
+    bytes_per_second: float | None  # None: not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadDone:
+    """All files are here and their hashes are right; ``name`` can be loaded."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,9 +549,10 @@ class CacheSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """A piece of one memory. kind: "dense", "experts", "kv", "other" (the rest of this program and other programs)."""
+    """A piece of one memory. kind: "dense", "experts", "kv", "workspace" (of plans alone), "other" (the rest of
+    this program and other programs)."""
 
-    kind: Literal["dense", "experts", "kv", "other"]
+    kind: Literal["dense", "experts", "kv", "workspace", "other"]
     bytes: int
 
 
@@ -527,7 +634,8 @@ class WhatIfResult:
 class Failed:
     """A command could not be carried out. ``text`` is one or two sentences for the user; the engine lives on."""
 
-    doing: str  # "load", "generate", "list", "count", "what if", "start", "log", "memory"
+    # "load", "generate", "list", "plan", "count", "look up", "download", "what if", "start", "log", "memory"
+    doing: str
     text: str
     request_id: str = ""
     details: str = ""  # traceback of an unexpected fault, for the log file only
@@ -542,6 +650,10 @@ Event: TypeAlias = (
     EngineReady
     | Progress
     | ModelList
+    | MemoryPlanned
+    | ModelOnHub
+    | DownloadProgress
+    | DownloadDone
     | ModelLoaded
     | TokenCount
     | ModelUnloaded

@@ -1,8 +1,9 @@
 """The engine thread: one loop, takes a Command, emits Events.
 
 The heavy libraries (torch, transformers) are imported by the thread itself, as its first act, so that whoever makes an
-``EngineService`` has a window up before that. Questions (ListModels, InspectModel, CountTokens) have a small thread of
-their own and are answered while an answer is being generated; WhatIf has a process of its own. No error ends a thread.
+``EngineService`` has a window up before that. Questions (ListModels, InspectModel, PlanMemory, CountTokens) have a
+small thread of their own and are answered while an answer is being generated; downloads have one as well, and WhatIf a
+process. No error ends any of them.
 """
 
 from __future__ import annotations
@@ -19,29 +20,40 @@ from engine.errors import GreenroomError, explain
 from engine.messages import (
     Command,
     CountTokens,
+    DownloadModel,
     Event,
     Failed,
     Generate,
     InspectModel,
     ListModels,
     LoadModel,
+    LookUpModel,
+    MemoryPlanned,
+    MemorySnapshot,
     ModelList,
+    ModelSummary,
     ModelUnloaded,
+    PlanMemory,
     Progress,
     ShutDown,
     Stop,
+    StopDownload,
     Stopped,
     StopWhatIf,
     UnloadModel,
     WhatIf,
 )
+from engine.models.download import Downloads
 from engine.whatif import Replayer
 
 if TYPE_CHECKING:
+    from engine.models.hub import HubModel
+    from engine.planning import Planner
     from engine.session import ModelSession
 
 log = logging.getLogger("greenroom.engine")
 
+Question = ListModels | InspectModel | PlanMemory | CountTokens
 Emit = Callable[[Event], None]
 
 
@@ -52,9 +64,9 @@ class EngineService:
     """
 
     def __init__(self, emit: Emit) -> None:
-        self._emit = emit
+        self._tell = emit
         self._commands: queue.SimpleQueue[tuple[int, Command]] = queue.SimpleQueue()
-        self._questions: queue.SimpleQueue[ListModels | InspectModel | CountTokens | None] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._sent = 0
         self._stopped_up_to = 0  # commands with a number up to this one are to stop
@@ -62,6 +74,10 @@ class EngineService:
         self._librarian = threading.Thread(target=self._answer_questions, name="greenroom-library", daemon=True)
         self._replayer = Replayer(emit)
         self._session: ModelSession | None = None
+        self._memory: MemorySnapshot | None = None  # the latest
+        self._asked: dict[str, PlanMemory] = {}  # the latest question about each source
+        self._planner: Planner | None = None
+        self._downloads = Downloads(emit, _plan_from_hub)
 
     def start(self) -> None:
         self._thread.start()
@@ -71,7 +87,13 @@ class EngineService:
         """Queue a command. Returns at once."""
         if isinstance(command, Stop):
             self.stop()
-        elif isinstance(command, ListModels | InspectModel | CountTokens):
+        elif isinstance(command, StopDownload):
+            self._downloads.stop()
+        elif isinstance(command, LookUpModel | DownloadModel):
+            self._downloads.send(command)
+        elif isinstance(command, Question):
+            if isinstance(command, PlanMemory):
+                self._asked[command.source] = command
             self._questions.put(command)
         elif isinstance(command, WhatIf):
             self._replayer.ask(command)
@@ -80,6 +102,7 @@ class EngineService:
         else:
             if isinstance(command, ShutDown):
                 self.stop()
+                self._downloads.close()
                 self._questions.put(None)
             self._sent = next(self._numbers)
             self._commands.put((self._sent, command))
@@ -92,6 +115,11 @@ class EngineService:
         """Wait for the engine thread to end after ShutDown. False when it did not in ``timeout`` seconds."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, MemorySnapshot):
+            self._memory = event
+        self._tell(event)
 
     # ------------------------------------------------------------------------------------- the engine thread
 
@@ -164,20 +192,44 @@ class EngineService:
                     self._count(question, session)
                 continue
             try:
-                from engine.models.catalog import find_models, summarize
+                if isinstance(question, PlanMemory):
+                    self._plan(question)
+                elif isinstance(question, ListModels):
+                    from engine.models.catalog import find_models
 
-                if isinstance(question, ListModels):
+                    if self._planner is not None:
+                        self._planner.forget()
                     self._emit(ModelList(find_models(question.folders)))
                 else:
+                    from engine.models.catalog import summarize
+
                     self._emit(ModelList((summarize(question.source),)))
             except Exception as error:
-                self._fail("list", error)
+                if isinstance(question, PlanMemory):
+                    self._fail("plan", error, question.source)
+                else:
+                    self._fail("list", error)
+
+    def _plan(self, question: PlanMemory) -> None:
+        if self._asked.get(question.source) is not question:
+            return  # asked again meanwhile
+        from engine.planning import Planner, held_by_model
+
+        if self._planner is None:
+            self._planner = Planner()
+        self._emit(self._planner.answer(question, held_by_model(self._memory)))
 
     def _count(self, question: CountTokens, session: ModelSession) -> None:
         try:
             self._emit(session.count(question))
         except Exception as error:
             self._fail("count", error, question.request_id)
+
+
+def _plan_from_hub(model: HubModel) -> tuple[ModelSummary, MemoryPlanned | None]:
+    from engine.planning import plan_from_hub
+
+    return plan_from_hub(model)
 
 
 _DOING: dict[type[Command], str] = {LoadModel: "load", UnloadModel: "unload", Generate: "generate"}

@@ -21,7 +21,7 @@ FLOORS: tuple[set[str], ...] = (
     {"loading", "replay"},
     {"generation"},
     {"telemetry", "recording", "inspection", "experience", "whatif"},
-    {"verify"},
+    {"verify", "planning"},
     {"session"},
     {"service", "bench"},
     {"terminal", "profile_verb"},

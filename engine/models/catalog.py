@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.errors import GreenroomError
 from engine.messages import ModelSummary
-from engine.models import demo
+from engine.models import demo, hub
 from engine.models.folder import ModelFolder, hub_models, open_folder, resolve
 
 
@@ -35,7 +35,13 @@ def summarize(source: str) -> ModelSummary:
         return _summary(source, folder)
     except GreenroomError as error:
         family = folder.family if folder else ""
-        return ModelSummary(source, folder.name if folder else name, problem=str(error), family=family)
+        return _unusable(source, folder.name if folder else name, str(error), family)
+
+
+def _unusable(source: str, name: str, problem: str, family: str) -> ModelSummary:
+    if not hub.is_partial(source):
+        return ModelSummary(source, name, problem=problem, family=family)
+    return ModelSummary(source, source, problem=f"Its download is not complete. {problem}", family=family, partial=True)
 
 
 def _summary(source: str, folder: ModelFolder) -> ModelSummary:

@@ -105,7 +105,7 @@ def _open_folder(path: Path) -> ModelFolder:
         raise ModelError(f"config.json in {path} is damaged ({error}); download it again.") from error
     if not isinstance(config, dict) or not config.get("model_type"):
         raise ModelError(f"config.json in {path} names no model_type, so its architecture is unknown.")
-    _refuse_packed(config)
+    refuse_packed(config)
     tensors = read_headers(path)
     if not tensors:
         _refuse_without_safetensors(path)
@@ -125,7 +125,8 @@ def _is_packed(ref: TensorRef) -> bool:
     return ref.dtype[0] in "IU" and ref.name.endswith("weight")
 
 
-def _refuse_packed(config: dict[str, Any]) -> None:
+def refuse_packed(config: dict[str, Any]) -> None:
+    """Raise ModelError when the config says that the weights are quantised."""
     text_config = config.get("text_config")
     nested = text_config.get("quantization_config") if isinstance(text_config, dict) else None
     quantization = config.get("quantization_config") or nested
