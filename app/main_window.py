@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, Qt, QTimer, Signal, Slot
@@ -20,6 +21,8 @@ from app.chat.empty import EmptyState
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.conversations import Conversations
 from app.dialogs.model_picker import ModelPicker
+from app.dialogs.what_if import WhatIfDialog
+from app.dialogs.what_if_figures import arrival_rate
 from app.drafts import Drafts
 from app.engine_client import EngineClient
 from app.export import export_conversation
@@ -32,7 +35,7 @@ from app.sidebar import Sidebar
 from app.theme import Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
-from engine.messages import LoadModel, ModelLoaded, Sampling
+from engine.messages import CacheSnapshot, LoadModel, ModelLoaded, Sampling
 
 log = logging.getLogger("greenroom.window")
 
@@ -55,6 +58,9 @@ class MainWindow(QMainWindow):
         self._closing = False
         self._context_used = 0
         self._picker: ModelPicker | None = None
+        self._what_if: WhatIfDialog | None = None
+        self._last_cache: CacheSnapshot | None = None
+        self._folder = conversations
         self.state = ModelState(client, settings, self)
         self.top = TopBar(theme, self.state)
         self.background = Background(self)
@@ -182,6 +188,8 @@ class MainWindow(QMainWindow):
         file.addSeparator()
         quit_action = self._add(file, self.tr("&Quit"), "Ctrl+Q", self.close)
         quit_action.setMenuRole(QAction.MenuRole.QuitRole)
+        session = bar.addMenu(self.tr("&Session"))
+        self._add(session, self.tr("&What if…"), "Ctrl+Shift+W", self.open_what_if)
         view = bar.addMenu(self.tr("&View"))
         self._show_sidebar = self._add(view, self.tr("&Conversations"), "Ctrl+B", self._toggle_sidebar)
         self._show_panels = self._add(view, self.tr("&Panels"), "Ctrl+J", self._toggle_panels)
@@ -246,6 +254,7 @@ class MainWindow(QMainWindow):
         self.state.refused.connect(self._model_refused)
         self.client.expert_snapshot.connect(self.panels.experts.show_snapshot)
         self.client.cache_snapshot.connect(self.panels.cache.show_snapshot)
+        self.client.cache_snapshot.connect(self._keep_cache)
         self.client.memory_snapshot.connect(self.panels.memory.show_snapshot)
         self.client.stopped.connect(self._engine_stopped)
 
@@ -382,6 +391,41 @@ class MainWindow(QMainWindow):
         self.panels.set_model(None)
         self.composer.meter.set_context(0, 0)
         self.state.load(command)
+
+    @Slot(object)
+    def _keep_cache(self, snapshot: CacheSnapshot) -> None:
+        self._last_cache = snapshot
+
+    @Slot()
+    def open_what_if(self) -> None:
+        if self._what_if is None:
+            self._what_if = WhatIfDialog(self.client, self.theme, self.background, self._folder, self)
+            self._what_if.use_wanted.connect(self._ask_to_use)
+        self._what_if.open_for(self.chat.session.path, self.state.model, arrival_rate(self._last_cache))
+
+    @property
+    def what_if(self) -> WhatIfDialog | None:
+        """The dialog for what other choices would have cost, once it was opened."""
+        return self._what_if
+
+    @Slot(str, str)
+    def _ask_to_use(self, policy: str, experts: str) -> None:
+        """Load the present model again with these, if the user still wants to once told what that means."""
+        model, wanted = self.state.model, self.state.wanted
+        if model is None or wanted is None or self._what_if is None:
+            return
+        words = self.tr("%1 is unloaded and comes back with the policy %2 and %3 for experts.")
+        words = words.replace("%1", model.name).replace("%2", policy).replace("%3", experts)
+        if self.chat.busy:
+            words += " " + self.tr("The answer under way is stopped; its text so far stays.")
+        dialog = messages.SmallDialog(self._what_if, self.tr("Load the model again?"))
+        dialog.add_text(words)
+        dialog.add_button(self.tr("Cancel"))
+        dialog.add_button(self.tr("Load"), primary=True)
+        dialog.buttons.accepted.connect(lambda: self.load(replace(wanted, policy=policy, experts=experts)))
+        dialog.buttons.accepted.connect(dialog.accept)
+        dialog.buttons.accepted.connect(self._what_if.accept)
+        dialog.present()
 
     @Slot()
     def export(self) -> None:

@@ -55,6 +55,11 @@ class ModelState(QObject):
         client.failed.connect(self._failed)
 
     @property
+    def wanted(self) -> LoadModel | None:
+        """The latest load that was asked for."""
+        return self._wanted
+
+    @property
     def wanted_source(self) -> str:
         return self._wanted.source if self._wanted is not None else ""
 
