@@ -83,12 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parts() -> list[tuple[str, Part]]:
     """In the order of what matters most. Imported here: a machine that cannot run them still gets its report."""
-    from tests.gpu import copies, exactness, hazards, ratios
+    from tests.gpu import copies, exactness, hazards, ratios, resident
 
     return [
         ("hazards", hazards.no_slot_is_overwritten_while_in_use),
         ("host_tier", hazards.lends_pinned_memory_bit_for_bit),
         ("exactness", exactness.greedy_tokens_are_the_stock_models),
+        ("resident", resident.the_card_picks_by_itself),
         ("copy_rates", copies.copy_rates),
         ("compute_on_miss", copies.compute_on_miss),
         ("ratios", ratios.resident_and_offloaded),

@@ -97,7 +97,7 @@ def _nobody_waits(device: Device) -> int:
 
 
 def _many_writers(device: Device, nbytes: int) -> int:
-    """Experts that are not what was sent, of several threads that share the device's landing buffers."""
+    """Experts that are not what was sent, of several threads, each with landing buffers of its own."""
     slots = Slots(device, 64, nbytes)
     slots.memory.zero_()
     sent = np.zeros(64, dtype=np.int64)

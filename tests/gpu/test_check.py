@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from engine.experts.device import CpuDevice, Slots
-from tests.gpu import check, hazards
+from engine.experts.resident import Resident
+from tests.gpu import check, hazards, resident
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,3 +146,16 @@ def test_a_refill_that_does_not_wait_for_the_reader_is_found_out(
     looked = check.Check("cpu", True, tmp_path, 60)
     assert hazards.no_slot_is_overwritten_while_in_use(looked)["overwritten_bytes"] > 0
     assert any("overwritten while a kernel" in failure for failure in looked.failures)
+
+
+def test_a_card_that_picks_other_experts_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Resident.pick
+
+    def pick(self: Resident, layer: int, ids: torch.Tensor) -> Any:
+        parameters, order = honest(self, layer, ids)
+        return [*parameters[1:], parameters[0]], order
+
+    monkeypatch.setattr(Resident, "pick", pick)
+    looked = check.Check("cpu", True, tmp_path, 60)
+    assert resident.the_card_picks_by_itself(looked)["different_logits"] > 0
+    assert any("logits differ" in failure for failure in looked.failures)
