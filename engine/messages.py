@@ -13,7 +13,7 @@ time when it ends. A missed snapshot is never needed to understand the next.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -510,6 +510,16 @@ class Cell(IntFlag):
     WASTED = 128  # fetched ahead and thrown out during the latest pass without having been used
 
 
+class Fetched(IntEnum):
+    """How an expert came into its slot the last time, since the model was loaded."""
+
+    NEVER = 0  # not fetched for any answer; the warm-up may have brought it
+    DEMAND = 1  # computing waited for all of it
+    IN_TIME = 2  # ahead of demand
+    LATE = 3  # ahead of demand, and still under way when it was wanted
+    WASTED = 4  # ahead of demand, and evicted unused
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertSnapshot:
     """Every expert at once. Arrays are ``[layers, experts]`` and read-only."""
@@ -520,6 +530,7 @@ class ExpertSnapshot:
     total: np.ndarray  # uint32, uses since the model was loaded
     phase: Literal["prefill", "decode", "idle"]
     token: int  # tokens of the answer so far
+    fetched: np.ndarray | None = None  # uint8, Fetched; None: nobody kept count
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class Recorder:
         self._command = command
         self._complain = complain
         self._log = SessionLog.open(Path(command.log)) if command.log else None
+        self._lengths: list[int] = []  # characters of each token's text
 
     def model(self, loaded: LoadedModel, program: str, hardware: str) -> None:
         """Say which model answers, and who sits in its slots now."""
@@ -64,6 +65,7 @@ class Recorder:
         )
 
     def text(self, text: str) -> None:
+        self._lengths.append(len(text))
         self._try(lambda log: log.append_delta(self._command.answer_id, text))
 
     def forward_pass(self, record: PassRecord) -> None:
@@ -102,8 +104,16 @@ class Recorder:
                 error=finished.error,
                 predictor=predictor,
                 accuracy=list(accuracy),
+                token_lengths=self._token_lengths(finished.timings.answer_tokens),
             )
         )
+
+    def _token_lengths(self, tokens: int) -> list[int]:
+        """Characters of each token; what a split character left over at the end belongs to the last."""
+        lengths = self._lengths
+        if 0 < tokens < len(lengths):
+            return [*lengths[: tokens - 1], sum(lengths[tokens - 1 :])]
+        return list(lengths)
 
     def close(self) -> None:
         """Let the log go; what was appended is written."""

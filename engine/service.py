@@ -166,7 +166,7 @@ class EngineService:
             session.close()
             from engine.hardware.probes import memory_snapshot
 
-            self._emit(memory_snapshot(0, 0, 0, on_card=False))
+            self._emit(memory_snapshot({}))
 
     def _report(self, command: LoadModel) -> Callable[[str, float | None], None]:
         name = "the demo model" if command.source == "demo" else command.source

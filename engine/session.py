@@ -29,6 +29,7 @@ from engine.messages import (
     FinishReason,
     Generate,
     LoadModel,
+    MemoryPart,
     PrefillProgress,
     Started,
     Timings,
@@ -176,6 +177,7 @@ class ModelSession:
 
     def _record(self, record: PassRecord, recorder: Recorder) -> None:
         recorder.forward_pass(record)
+        self._telemetry.note(record)
         self._experience.passed()
         foresight = self._experience.foresight
         if foresight.news:
@@ -198,9 +200,12 @@ class ModelSession:
 
     def _emit_memory(self) -> None:
         self._memory_due = time.perf_counter() + MEMORY_INTERVAL
-        on_card = self._loaded.device.type == "cuda"
-        info, arena = self._loaded.info, self._loaded.runtime.arena_bytes
-        self._emit(memory_snapshot(info.dense_bytes, arena, self._generator.kv.nbytes, on_card))
+        first = str(self._loaded.device)
+        held = {first: [MemoryPart("dense", self._loaded.info.dense_bytes)]}
+        for where, nbytes in self._loaded.runtime.held_bytes().items():
+            held.setdefault(where, []).append(MemoryPart("experts", nbytes))
+        held[first].append(MemoryPart("kv", self._generator.kv.nbytes))
+        self._emit(memory_snapshot(held))
 
     def _counters(self) -> CacheCounters:
         return self._loaded.runtime.observer.counters(self._loaded.runtime.evictions)

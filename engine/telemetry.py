@@ -7,10 +7,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from engine.experts.foresight import Foresight
 from engine.experts.observer import PassRecord
 from engine.loading import LoadedModel
-from engine.messages import CacheSnapshot, ExpertSnapshot
+from engine.messages import CacheSnapshot, ExpertSnapshot, Fetched
 
 WINDOW = 64  # decode tokens
 INTERVAL = 0.1  # seconds between snapshots while something runs
@@ -38,6 +40,16 @@ class Telemetry:
         self._window: deque[_Sample] = deque(maxlen=WINDOW)
         self._next = 0.0
         self._figures: _Figures = (None, None, None, None)
+        self._fetched = np.zeros(loaded.runtime.observer.shape, np.uint8)
+
+    def note(self, record: PassRecord) -> None:
+        """Keep how each expert came that this pass fetched."""
+        fetched = self._fetched
+        fetched[record.missed] = Fetched.DEMAND
+        fetched[record.early] = Fetched.IN_TIME
+        fetched[record.late] = Fetched.LATE
+        if record.wasted:
+            fetched.reshape(-1)[list(record.wasted)] = Fetched.WASTED
 
     def add(self, record: PassRecord) -> None:
         """Count a decode pass; others change nothing here."""
@@ -67,9 +79,10 @@ class Telemetry:
             observer.chat.copy(),
             observer.total.copy(),
         )
-        for array in arrays:
+        fetched = self._fetched.copy()
+        for array in (*arrays, fetched):
             array.flags.writeable = False
-        return ExpertSnapshot(*arrays, phase, token)
+        return ExpertSnapshot(*arrays, phase, token, fetched)
 
     def cache(self) -> CacheSnapshot:
         hit_rate, bytes_per_token, stall_per_token, tokens_per_second = self._windowed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -50,18 +51,41 @@ def processor_name() -> str:
 
 
 def card(index: int = 0) -> Card | None:
-    """The graphics card, or None where there is none, no driver, or no NVIDIA."""
+    """The card that PyTorch calls ``cuda:index``, or None where there is none, no driver, or no NVIDIA."""
     nvml = _nvml()
-    if nvml is None:
+    name = _visible(index)
+    if nvml is None or name is None:
         return None
     try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        handle = nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        name = nvml.nvmlDeviceGetName(handle)
+        named = nvml.nvmlDeviceGetName(handle)
     except Exception as error:  # NVML raises kinds of its own
         log.debug("card %d tells nothing: %s", index, error)
         return None
-    return Card(name if isinstance(name, str) else name.decode(), int(memory.total), int(memory.used))
+    return Card(named if isinstance(named, str) else named.decode(), int(memory.total), int(memory.used))
+
+
+def cards() -> list[Card | None]:
+    """Every card in PyTorch's order; None for one that tells nothing."""
+    nvml = _nvml()
+    if nvml is None:
+        return []
+    try:
+        count = int(nvml.nvmlDeviceGetCount())
+    except Exception as error:
+        log.debug("the cards cannot be counted: %s", error)
+        return []
+    return [card(index) for index in range(count) if _visible(index) is not None]
+
+
+def _visible(index: int) -> str | None:
+    """How NVML knows ``cuda:index``: a number or a UUID; None when CUDA_VISIBLE_DEVICES leaves it out."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return str(index)
+    names = [name.strip() for name in allowed.split(",") if name.strip()]
+    return names[index] if index < len(names) and names[index] != "-1" else None
 
 
 @cache
@@ -77,23 +101,34 @@ def _nvml() -> ModuleType | None:
     return pynvml
 
 
-def memory_snapshot(dense: int, experts: int, kv: int, on_card: bool) -> MemorySnapshot:
-    """VRAM (when there is a card) and RAM, split by what holds them.
+def memory_snapshot(held: Mapping[str, Sequence[MemoryPart]]) -> MemorySnapshot:
+    """Every card's memory and RAM, split by what holds them.
 
-    dense, experts, kv: bytes of the model on its device. The page cache is not counted as used: psutil's "available"
-    leaves it out, and Greenroom maps no file, so nothing is counted twice.
+    held: what the model has on each device, "cpu", "cuda" or "cuda:1". The page cache is not counted as used: psutil's
+    "available" leaves it out, and Greenroom maps no file, so nothing is counted twice. A model on a card that tells
+    nothing is shown in no bar.
     """
-    model = (MemoryPart("dense", dense), MemoryPart("experts", experts), MemoryPart("kv", kv))
+    by_card: dict[int, Sequence[MemoryPart]] = {}
+    in_ram: Sequence[MemoryPart] = ()
+    for where, parts in held.items():
+        kind, _, number = where.partition(":")
+        if kind == "cuda":
+            by_card[int(number or 0)] = parts
+        else:
+            in_ram = parts
+    found = cards()
+    several = len(found) > 1
     bars = []
-    graphics = card()
-    if graphics:
-        bars.append(_bar(f"VRAM · {graphics.name}", graphics.total, graphics.used, model if on_card else ()))
+    for index, graphics in enumerate(found):
+        if graphics is not None:
+            name = f"VRAM {index} · {graphics.name}" if several else f"VRAM · {graphics.name}"
+            bars.append(_bar(name, graphics.total, graphics.used, by_card.get(index, ())))
     ram = psutil.virtual_memory()
-    bars.append(_bar("RAM", ram.total, ram.total - ram.available, () if graphics and on_card else model))
+    bars.append(_bar("RAM", ram.total, ram.total - ram.available, in_ram))
     return MemorySnapshot(tuple(bars))
 
 
-def _bar(name: str, total: int, used: int, model: tuple[MemoryPart, ...]) -> MemoryBar:
+def _bar(name: str, total: int, used: int, model: Sequence[MemoryPart]) -> MemoryBar:
     ours = sum(part.bytes for part in model)
     other = MemoryPart("other", max(0, used - ours))
     return MemoryBar(name, total, (*(part for part in model if part.bytes), other))
