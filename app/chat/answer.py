@@ -13,8 +13,9 @@ from app.chat.body import MarkdownBody
 from app.chat.cards import Label
 from app.chat.column import Column
 from app.chat.figures import in_a_line, in_full
+from app.chat.pointing import character_under
 from app.chat.raw import RawText
-from app.chat.reasoning import ReasoningStream
+from app.chat.reasoning import ReasoningStream, split
 from app.theme import Theme, font, space
 from engine.messages import CacheCounters, Finished, FinishReason, Timings
 
@@ -23,6 +24,7 @@ class Fold(Column):
     """A thought, folded to one line until someone wants to read it."""
 
     link_clicked = Signal(str)
+    pointed = Signal(str, int)  # as of ``MarkdownBody``
 
     def __init__(self, theme: Theme, began: float, parent: QWidget | None = None) -> None:
         super().__init__(parent, gap=space(1), margins=QMargins(space(2.5), 0, 0, 0))
@@ -37,6 +39,7 @@ class Fold(Column):
         self.button.clicked.connect(self._toggled)
         self.body = MarkdownBody(theme, self, muted=True)
         self.body.link_clicked.connect(self.link_clicked)
+        self.body.pointed.connect(self.pointed)
         self.add(self.button)
         self.add(self.body)
         self.body.hide()
@@ -163,6 +166,7 @@ class AnswerView(Column):
     """Feed it what streams, then ``finish`` it; or ``show_answer`` one that was saved."""
 
     link_clicked = Signal(str)
+    pointed = Signal(int)  # a plain click on this character of a complete answer's ``text``
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent, gap=space(2))
@@ -192,6 +196,7 @@ class AnswerView(Column):
     def _new_body(self) -> MarkdownBody:
         body = MarkdownBody(self.theme, self)
         body.link_clicked.connect(self.link_clicked)
+        body.pointed.connect(self._point)
         body.complete.connect(self.height_changed)
         return body
 
@@ -249,6 +254,7 @@ class AnswerView(Column):
         if self.fold is None:
             self.fold = Fold(self.theme, self._began, self)
             self.fold.link_clicked.connect(self.link_clicked)
+            self.fold.pointed.connect(self._point)
             self.add(self.fold, index=0)
             self.refit()
         return self.fold
@@ -294,6 +300,16 @@ class AnswerView(Column):
         self.turn_actions.show()
         self.footer.show()
         self.refit(self.footer)
+
+    @Slot(str, int)
+    def _point(self, seen: str, position: int) -> None:
+        """Find the character of the answer that was clicked."""
+        thought, answer = split(self.text)
+        part = thought if self.sender() is self.fold else answer
+        start = self.text.rfind(part) if part is answer else self.text.find(part)
+        found = character_under(part, seen, position) if part and start >= 0 else None
+        if found is not None:
+            self.pointed.emit(start + found)
 
     # ------------------------------------------------------------------------------------------------- copy
 

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from PySide6.QtCore import QTimer, Signal, Slot
 from PySide6.QtWidgets import QWidget
 
-from app.chat.code import CodeCard
+from app.chat.code import CodeCard, CodeText
 from app.chat.column import Column
 from app.chat.formula import FormulaView, can_be_shown
 from app.chat.markdown import Code, Leaf, Math, Paragraph, Rule, Table
@@ -32,6 +32,7 @@ class MarkdownBody(Column):
     """Feed it text; it shows it soon, at most as often as it can afford."""
 
     link_clicked = Signal(str)
+    pointed = Signal(str, int)  # a plain click: the text shown from the beginning to it and a bit on, and where in that
     complete = Signal()  # all of a text that was said to be complete is shown now
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, muted: bool = False) -> None:
@@ -175,7 +176,24 @@ class MarkdownBody(Column):
             view.muted = self._muted
         if isinstance(view, TextView):
             view.link_clicked.connect(self.link_clicked)
+            view.pointed.connect(self._pointed)
+        elif isinstance(view, CodeCard):
+            view.text.pointed.connect(self._pointed)
         return view
+
+    @Slot(int)
+    def _pointed(self, position: int) -> None:
+        """Tell what is read before the character that was clicked."""
+        clicked = cast(QWidget, self.sender())
+        before: list[str] = []
+        for view in self.widgets():
+            text = view.text if isinstance(view, CodeCard) else view
+            shown = text.toPlainText() if isinstance(text, TextView | CodeText) else ""
+            if text is clicked:
+                start = sum(len(piece) + 1 for piece in before)
+                self.pointed.emit("\n".join([*before, shown]), start + position)
+                return
+            before.append(shown)
 
     def _set_caret(self, shown: bool) -> None:
         views = self.widgets()

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QLineF, QRectF, Qt, QTimer, Slot
-from PySide6.QtGui import QColor, QFontMetricsF, QGuiApplication, QPainter, QPaintEvent, QTextCursor, QWheelEvent
+from PySide6.QtCore import QLineF, QRectF, Qt, QTimer, Signal, Slot
+from PySide6.QtGui import (
+    QColor,
+    QFontMetricsF,
+    QGuiApplication,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QTextCursor,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QWidget
 
 from app.chat.harmless import harmless
 from app.chat.highlight import Highlighter
 from app.chat.markdown import Code
+from app.chat.pointing import position_clicked
 from app.chat.prose import INDENT
 from app.theme import RADIUS, Theme, font, space
 
@@ -21,6 +31,8 @@ SCROLL_BAR = 10  # px
 
 class CodeText(QPlainTextEdit):
     """The code itself: read-only, selectable, every line on one line."""
+
+    pointed = Signal(int)  # a plain click on the character at this position
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -37,6 +49,11 @@ class CodeText(QPlainTextEdit):
         self.document().setDocumentMargin(0)
         self.viewport().setAutoFillBackground(False)
         self.setTabStopDistance(4 * QFontMetricsF(self.font()).horizontalAdvance(" "))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        super().mouseReleaseEvent(event)
+        if (position := position_clicked(self, event)) >= 0:
+            self.pointed.emit(position)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if abs(event.angleDelta().x()) > abs(event.angleDelta().y()):

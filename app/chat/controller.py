@@ -42,6 +42,7 @@ class ChatController(QObject):
     said = Signal(Path, str)  # the conversation that was added to, and its title
     context_used = Signal(int)  # tokens
     finished = Signal(object)  # Finished, after it was shown
+    token_clicked = Signal(str, int)  # id of an answer in the log, and the character of its text
 
     def __init__(
         self, client: EngineClient, transcript: Transcript, folder: Path, program: str, parent: QObject | None = None
@@ -62,6 +63,7 @@ class ChatController(QObject):
         self.views.again_wanted.connect(self.regenerate)
         self.views.more_wanted.connect(self.go_on)
         self.views.stepped.connect(self.step)
+        self.views.pointed.connect(self._pointed)
         client.started.connect(self._started)
         client.prefill_progress.connect(self._prefilling)
         client.tokens.connect(self._tokens)
@@ -167,6 +169,15 @@ class ChatController(QObject):
     def _show_context_used(self) -> None:
         last = next((m for m in reversed(self.session.messages) if m.timings is not None), None)
         self.context_used.emit(last.timings.prompt_tokens + last.timings.answer_tokens if last and last.timings else 0)
+
+    @Slot(str, int)
+    def _pointed(self, id: str, character: int) -> None:
+        turn = self.session.turn(id)
+        for message in turn.messages if turn is not None else ():
+            if character < len(message.text):
+                self.token_clicked.emit(message.id, character)
+                return
+            character -= len(message.text)
 
     # -------------------------------------------------------------------------------------------- branches
 

@@ -15,6 +15,7 @@ from PySide6.QtGui import (
     QColor,
     QFocusEvent,
     QFont,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QTextBlockFormat,
@@ -29,6 +30,7 @@ from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chat.formula import OBJECT, insert_formula, source_at
 from app.chat.markdown import Paragraph, Rule, Span
+from app.chat.pointing import position_clicked
 from app.theme import Theme, font, space
 
 QUOTE = int(QTextFormat.Property.UserProperty) + 1  # block property: how many quotes deep
@@ -56,6 +58,7 @@ class TextView(QTextBrowser):
     """A text as high as its content: for answers, questions and tables."""
 
     link_clicked = Signal(str)
+    pointed = Signal(int)  # a plain click on the character at this position of the document
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -89,6 +92,11 @@ class TextView(QTextBrowser):
         data = QMimeData()
         data.setText(plain_text(self.textCursor()))
         return data
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        super().mouseReleaseEvent(event)
+        if (position := position_clicked(self, event)) >= 0:
+            self.pointed.emit(position)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()  # the transcript scrolls, not the paragraph

@@ -26,6 +26,7 @@ class TurnViews(QObject):
     again_wanted = Signal(str)
     more_wanted = Signal(str)
     stepped = Signal(str, int)  # to this version, from 0
+    pointed = Signal(str, int)  # a plain click on this character of an answer
 
     def __init__(self, transcript: Transcript, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -96,6 +97,7 @@ class TurnViews(QObject):
         if isinstance(view, AnswerView):
             view.turn_actions.again_wanted.connect(partial(self.again_wanted.emit, turn.id))
             view.turn_actions.more_wanted.connect(partial(self.more_wanted.emit, turn.id))
+            view.pointed.connect(partial(self.pointed.emit, turn.id))
         else:
             view.turn_actions.edit_wanted.connect(partial(self.edit_wanted.emit, turn.id))
         actions.stepped.connect(partial(self.stepped.emit, turn.id))
