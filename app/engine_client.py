@@ -95,6 +95,7 @@ class EngineClient(QObject):
         super().__init__(parent)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._service = make_service(self._events.put)
+        self._snapshots: dict[type[Event], Event] = {}  # the latest of each kind
         self._last_event = time.monotonic()
         self._running = False
         self._working = True  # until EngineReady; then while a load or an answer is under way
@@ -141,6 +142,10 @@ class EngineClient(QObject):
     def running(self) -> bool:
         """The engine thread was started and has not said that it ended."""
         return self._running
+
+    def latest(self, kind: type[Event]) -> Event | None:
+        """The last snapshot of this kind, for who comes late; None before the first since the model was loaded."""
+        return self._snapshots.get(kind)
 
     # --------------------------------------------------------------------------------------------- events
 
@@ -195,6 +200,7 @@ class EngineClient(QObject):
                 flush()
                 self._emit(event)
         flush()
+        self._snapshots.update(snapshots)
         for snapshot in snapshots.values():
             self._emit(snapshot)
         self._pace()
@@ -217,6 +223,8 @@ class EngineClient(QObject):
             case DownloadDone():
                 self.download_done.emit(event)
             case ModelLoaded():
+                for kind in (ExpertSnapshot, CacheSnapshot):  # of the model before
+                    self._snapshots.pop(kind, None)
                 self.model_loaded.emit(event)
             case TokenCount():
                 self.token_count.emit(event)

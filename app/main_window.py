@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeyEvent, QKeySequence, QResizeEvent
+from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeyEvent, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from app import messages
@@ -28,6 +28,7 @@ from app.engine_client import EngineClient
 from app.export import export_conversation
 from app.model_state import DEMO, ModelState
 from app.panels_column import PanelsColumn
+from app.panels_link import connect_panels
 from app.settings import Settings
 from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
@@ -69,7 +70,7 @@ class MainWindow(QMainWindow):
         self.empty = EmptyState(theme, self.state)
         self.style_of_answers = AnswerStyle(settings, self)
         self.composer = Composer(theme)
-        self.panels = PanelsColumn(theme)
+        self.panels = PanelsColumn(theme, client, settings, self.background)
         self.chat = ChatController(client, self.transcript, conversations, program, self)
         self.chat.sampling = self._sampling
         self.counter = PromptCounter(client, self.state, self.chat, self.composer, self.style_of_answers, self)
@@ -137,6 +138,10 @@ class MainWindow(QMainWindow):
         side, right = int(settings.sidebar_width), int(settings.panels_width)
         self.columns.setSizes([side, max(320, self.width() - side - right), right])
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.panels.show_windows(True)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         before, now = event.oldSize().width() if event.oldSize().isValid() else ROOM_FOR_ALL, self.width()
@@ -150,6 +155,7 @@ class MainWindow(QMainWindow):
         QTimer.singleShot(0, self._place_composer)
 
     def _show_columns(self, sidebar: bool, panels: bool) -> None:
+        panels = panels and not self.panels.empty
         self.sidebar.setVisible(sidebar)
         self.panels.setVisible(panels)
         self._show_sidebar.setChecked(sidebar)
@@ -195,6 +201,7 @@ class MainWindow(QMainWindow):
         self._show_panels = self._add(view, self.tr("&Panels"), "Ctrl+J", self._toggle_panels)
         for action in (self._show_sidebar, self._show_panels):
             action.setCheckable(True)
+        self.panels.actions_for(view.addMenu(self.tr("Pa&nels shown")))
         self._add(view, self.tr("&Search conversations"), "Ctrl+K", self.search)
         view.addSeparator()
         themes = view.addMenu(self.tr("&Theme"))
@@ -252,10 +259,9 @@ class MainWindow(QMainWindow):
         self.state.changed.connect(self._refresh)
         self.state.loaded.connect(self._model_loaded)
         self.state.refused.connect(self._model_refused)
-        self.client.expert_snapshot.connect(self.panels.experts.show_snapshot)
-        self.client.cache_snapshot.connect(self.panels.cache.show_snapshot)
         self.client.cache_snapshot.connect(self._keep_cache)
-        self.client.memory_snapshot.connect(self.panels.memory.show_snapshot)
+        self.panels.changed.connect(self._panels_changed)
+        connect_panels(self.panels, self.chat)
         self.client.stopped.connect(self._engine_stopped)
 
     def start(self, model: str | None = None) -> None:
@@ -328,6 +334,13 @@ class MainWindow(QMainWindow):
         self.setWindowTitle(f"{session.title} – Greenroom" if session.messages else "Greenroom")  # noqa: RUF001
         self.sidebar.select(session.path)
         self._refresh()
+
+    @Slot()
+    def _panels_changed(self) -> None:
+        """A column with nothing in it folds; a panel that comes back unfolds it."""
+        shown = not self.panels.empty
+        if shown != self.panels.isVisibleTo(self) and (not shown or self.settings.panels_open):
+            self._show_columns(self.sidebar.isVisibleTo(self), shown and self.width() >= ROOM_FOR_ALL)
 
     # ------------------------------------------------------------------------------------------ what one can do
 
@@ -447,6 +460,8 @@ class MainWindow(QMainWindow):
     @Slot()
     def _toggle_panels(self) -> None:
         shown = self.settings.panels_open = not self.panels.isVisibleTo(self)
+        if shown and self.panels.empty:
+            self.panels.bring_back()
         self._show_columns(self.sidebar.isVisibleTo(self) and (self.width() >= ROOM_FOR_ALL or not shown), shown)
 
     @Slot(QAction)
@@ -475,6 +490,7 @@ class MainWindow(QMainWindow):
         if not self._closing:
             self._remember()
             self.drafts.save()
+            self.panels.show_windows(False)
             self.conversations.close()
             self.background.close()
         if self._closing or not self.client.running:
@@ -502,4 +518,5 @@ class MainWindow(QMainWindow):
             settings.sidebar_width = left
         if right:
             settings.panels_width = right
+        self.panels.remember()
         settings.loading_source = ""

@@ -85,6 +85,7 @@ class Settings:
     panels_open = Option(True)
     sidebar_width = Option(248, between(160, 600))
     panels_width = Option(368, between(280, 900))
+    panels: Option[dict[str, dict[str, Any]]] = Option({}, of_dicts)  # name -> what panels_column remembers, in order
     export_folder = Option("")
 
     # the answer

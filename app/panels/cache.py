@@ -1,4 +1,4 @@
-"""The Cache panel: how often the wanted expert was already there, and what it cost when it was not."""
+"""The Cache panel: how often the wanted expert was there, what it cost when it was not, and does guessing help?"""
 
 from __future__ import annotations
 
@@ -8,29 +8,49 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import format
-from app.panels.parts import Heading, Panel, label
+from app.panels.history import History
+from app.panels.parts import FigureRow, Heading, Panel, label
 from app.panels.sparkline import Sparkline
 from app.theme import space
-from engine.messages import CacheCounters, CacheSnapshot, ModelLoaded
+from engine.messages import CacheSnapshot, ModelLoaded, PrefetchState
 
 if TYPE_CHECKING:
     from app.theme import Theme
 
 Phase = Literal["decode", "prefill"]
+Figure = Literal["fetched", "stall", "used", "late", "wasted"]
 
 
 class CachePanel(Panel):
-    """Figures of the latest ``CacheSnapshot``. Hidden it only keeps the snapshot and the line's next point."""
+    """Figures of the latest ``CacheSnapshot``, the hit rate over time out of ``history``."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, history: History | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._history = history or History()
         self._model: ModelLoaded | None = None
         self._snapshot: CacheSnapshot | None = None
-        self.heading = Heading(self.tr("Cache"))
+        self._best: float | None = None
+        self.heading = Heading(self.tr("Cache"), theme)
         self.rate = label(format.NOTHING, figures="figure")
-        self.line = Sparkline(theme)
+        self.best = label(role="small", figures="small")
+        self.best.setToolTip(
+            self.tr("What an expert cache that knew the future (Belady's rule) would have hit on this chat")
+        )
+        self.line = Sparkline(theme, self._history.hits, words=format.percent)
         self.line.setAccessibleName(self.tr("Hit rate over time"))
-        self._figures: dict[str, QLabel] = {}
+        self.figures = FigureRow(
+            (
+                ("fetched", self.tr("per token"), self.tr("Experts fetched per token, over the last 64 tokens")),
+                ("stall", self.tr("stall"), self.tr("Time per token that computing waited for experts")),
+                ("used", self.tr("ahead, used"), self.tr("Of the experts fetched ahead, there when they were wanted")),
+                ("late", self.tr("late"), self.tr("Of the experts fetched ahead, still under way when wanted")),
+                ("wasted", self.tr("wasted"), self.tr("Of the experts fetched ahead, evicted before anybody asked")),
+            )
+        )
+        self.verdict = label(role="small")
+        self.verdict.setWordWrap(True)
+        self.accuracy = label(role="faint")
+        self.accuracy.setWordWrap(True)
         self._counts: dict[tuple[str, Phase], QLabel] = {}
 
         first = QHBoxLayout()
@@ -38,36 +58,19 @@ class CachePanel(Panel):
         first.addWidget(self.rate, 0, Qt.AlignmentFlag.AlignBottom)
         first.addWidget(label(self.tr("hits, last 64 tokens"), "small"), 0, Qt.AlignmentFlag.AlignBottom)
         first.addStretch(1)
+        first.addWidget(self.best, 0, Qt.AlignmentFlag.AlignBottom)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
         column.addWidget(self.heading)
         column.addLayout(first)
         column.addWidget(self.line)
-        column.addLayout(self._figure_row())
+        column.addWidget(self.figures)
+        column.addWidget(self.verdict)
+        column.addWidget(self.accuracy)
         column.addLayout(self._count_table())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
         self.refresh()
-
-    def _figure_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setSpacing(space(2))
-        for key, words, meaning in (
-            ("fetched", self.tr("per token"), self.tr("Experts fetched per token, over the last 64 tokens")),
-            ("stall", self.tr("stall"), self.tr("Time per token that computing waited for experts")),
-            ("speed", self.tr("tokens / s"), self.tr("Decoding speed over the last 64 tokens")),
-            ("evictions", self.tr("evictions"), self.tr("Experts that had to leave since the model was loaded")),
-        ):
-            pair = QVBoxLayout()
-            pair.setSpacing(0)
-            figure = label(format.NOTHING, "title", figures="title")
-            figure.setAccessibleName(meaning)
-            figure.setToolTip(meaning)
-            pair.addWidget(figure)
-            pair.addWidget(label(words, "faint"))
-            row.addLayout(pair, 1)
-            self._figures[key] = figure
-        return row
 
     def _count_table(self) -> QGridLayout:
         """Whole-session counts, decode and prefill apart."""
@@ -76,7 +79,7 @@ class CachePanel(Panel):
         table.setVerticalSpacing(space(0.5))
         right = Qt.AlignmentFlag.AlignRight
         table.addWidget(label(self.tr("Since loading"), "faint"), 0, 0)
-        for column, words in ((1, self.tr("hits")), (2, self.tr("misses"))):
+        for column, words in ((1, self.tr("hits")), (2, self.tr("misses")), (3, self.tr("evictions"))):
             table.addWidget(label(words, "faint"), 0, column, right)
         phases: tuple[tuple[Phase, str], ...] = (("decode", self.tr("decode")), ("prefill", self.tr("prefill")))
         for row, (phase, words) in enumerate(phases, start=1):
@@ -86,9 +89,11 @@ class CachePanel(Panel):
                 number.setAccessibleName(f"{words} {what}")
                 table.addWidget(number, row, column, right)
                 self._counts[what, phase] = number
-        table.setColumnStretch(0, 2)
-        table.setColumnStretch(1, 1)
-        table.setColumnStretch(2, 1)
+        self.evictions = label(format.NOTHING, "small", figures="small")
+        self.evictions.setToolTip(self.tr("Experts that had to leave since the model was loaded"))
+        table.addWidget(self.evictions, 1, 3, right)
+        for column, stretch in enumerate((3, 2, 2, 2)):
+            table.setColumnStretch(column, stretch)
         return table
 
     # ------------------------------------------------------------------------------------------ what to show
@@ -97,16 +102,17 @@ class CachePanel(Panel):
         """Another model, or none: its figures start anew."""
         self._model = model
         self._snapshot = None
-        self.line.clear()
+        self._best = None
         self.mark_stale()
 
     def show_snapshot(self, snapshot: CacheSnapshot) -> None:
-        """Show these figures; the line grows by a point when tokens were decoded since the last one."""
-        before = self._snapshot.counters if self._snapshot else CacheCounters()
-        passed = snapshot.counters.minus(before)
-        if passed.decode_hits + passed.decode_misses:
-            self.line.add(snapshot.window_hit_rate)
+        """Show these figures."""
         self._snapshot = snapshot
+        self.mark_stale()
+
+    def show_best(self, rate: float | None) -> None:
+        """The hit rate that could have been had on this chat with the present budget; None: not known."""
+        self._best = rate
         self.mark_stale()
 
     def show_now(self) -> None:
@@ -114,13 +120,29 @@ class CachePanel(Panel):
         self.heading.set_note(self._note())
         self.rate.setText(format.percent(snapshot.window_hit_rate if snapshot else None))
         self.rate.setAccessibleName(self.tr("Hit rate over the last 64 tokens: {rate}").format(rate=self.rate.text()))
-        self._figures["fetched"].setText(format.size(snapshot.window_bytes_per_token if snapshot else None))
-        self._figures["stall"].setText(format.milliseconds(snapshot.window_stall_per_token if snapshot else None))
-        self._figures["speed"].setText(format.rate(snapshot.tokens_per_second if snapshot else None))
+        self.best.setText(self.tr("best possible {rate}").format(rate=format.percent(self._best)))
+        self.line.set_best(self._best)
+        self.figures.set("fetched", format.size(snapshot.window_bytes_per_token if snapshot else None))
+        self.figures.set("stall", format.milliseconds(snapshot.window_stall_per_token if snapshot else None))
         counters = snapshot.counters if snapshot else None
-        self._figures["evictions"].setText(format.count(counters.evictions if counters else None))
-        for (what, phase), number in self._counts.items():
-            number.setText(format.count(getattr(counters, f"{phase}_{what}") if counters else None))
+        fates = (counters.prefetch_used, counters.prefetch_late, counters.prefetch_wasted) if counters else (0, 0, 0)
+        for key, number in zip(("used", "late", "wasted"), fates, strict=True):
+            self.figures.set(key, format.percent(number / sum(fates) if sum(fates) else None))
+        self._show_prefetch(snapshot.prefetch if snapshot else None)
+        self.evictions.setText(format.count(counters.evictions if counters else None))
+        for (what, phase), shown in self._counts.items():
+            shown.setText(format.count(getattr(counters, f"{phase}_{what}") if counters else None))
+
+    def _show_prefetch(self, state: PrefetchState | None) -> None:
+        self.verdict.setText(state.verdict if state else "")
+        self.verdict.setVisible(bool(self.verdict.text()))
+        words = ""
+        known = [(place, share) for place, share in enumerate(state.accuracy if state else (), 1) if share is not None]
+        if known:
+            shares = " · ".join(f"{place}: {format.percent(share)}" for place, share in known[:4])
+            words = self.tr("foreseen, layers ahead  {shares}").format(shares=shares)
+        self.accuracy.setText(words)
+        self.accuracy.setVisible(bool(words))
 
     def _note(self) -> str:
         if self._model is None:
@@ -132,10 +154,10 @@ class CachePanel(Panel):
 
     # ------------------------------------------------------------------------------------------ for those who check
 
-    def shown(self, figure: Literal["fetched", "stall", "speed", "evictions"]) -> str:
-        """The text of one of the four figures."""
+    def shown(self, figure: Figure) -> str:
+        """The text of one of the figures."""
         self.refresh()
-        return self._figures[figure].text()
+        return self.figures.text(figure)
 
     def shown_hits(self, phase: Phase = "decode") -> int | None:
         """The count of hits as the labels show it (read back from them); None where they show a dash."""

@@ -1,7 +1,7 @@
-"""What each cell of the heatmap says, worked out from a snapshot: one byte per expert, no drawing.
+"""What each cell of the heatmap says, worked out from a snapshot: one number per expert, no drawing.
 
-A state byte is ``mark << 5 | resident << 4 | level``: level 0 is an expert without use, 1..15 rise with the logarithm
-of its uses. Layers and experts are numbered from 0, as in the session log and in transformers.
+A state is ``predicted << 8 | mark << 5 | resident << 4 | level``: level 0 is an expert without use, 1..15 rise with the
+logarithm of its uses. Layers and experts are numbered from 0, as in the session log and in transformers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from engine.messages import Cell, ExpertSnapshot
 
 LEVELS = 16
-STATES = 256
+STATES = 512
 
 _MOST = LEVELS - 1
 _FAINTEST_RESIDENT = 3  # in Mode.TOKEN an unused expert on the device still stands out from one that waits
@@ -36,22 +36,34 @@ class Mark(IntEnum):
     NONE = 0
     HIT = 1
     MISS = 2
-    PREDICTED = 3
-    HIT_PREDICTED = 4
-    MISS_PREDICTED = 5
+    EARLY = 3  # chosen, and there in time because it was fetched ahead
+    LATE = 4  # chosen while its early fetch was still under way
+    WASTED = 5  # fetched ahead for nothing
+
+
+PREDICTED = 256  # bit of a state: expected next
 
 
 def _mark(cell: int) -> Mark:
-    predicted = bool(cell & Cell.PREDICTED)
     if cell & Cell.MISS:
-        return Mark.MISS_PREDICTED if predicted else Mark.MISS
+        return Mark.MISS
+    if cell & Cell.LATE:
+        return Mark.LATE
+    if cell & Cell.PREFETCHED:
+        return Mark.EARLY
     if cell & (Cell.ROUTED | Cell.HIT):
-        return Mark.HIT_PREDICTED if predicted else Mark.HIT
-    return Mark.PREDICTED if predicted else Mark.NONE
+        return Mark.HIT
+    return Mark.WASTED if cell & Cell.WASTED else Mark.NONE
 
 
-# From the bits of a Cell to a state byte without its level.
-_BASE = np.array([_mark(c) << 5 | (16 if c & Cell.RESIDENT else 0) for c in range(32)], np.uint8)
+# From the bits of a Cell to a state without its level.
+_BASE = np.array(
+    [
+        (PREDICTED if cell & Cell.PREDICTED else 0) | _mark(cell) << 5 | (16 if cell & Cell.RESIDENT else 0)
+        for cell in range(256)
+    ],
+    np.uint16,
+)
 _BASE_UNMARKED = _BASE & 16
 
 
@@ -79,16 +91,16 @@ def levels(uses: np.ndarray, lowest: int = 1) -> np.ndarray:
 
 
 def states(snapshot: ExpertSnapshot, mode: Mode) -> np.ndarray:
-    """One state byte per expert, uint8 ``[layers, experts]``."""
-    cells = snapshot.cells & 31
+    """One state per expert, uint16 ``[layers, experts]``."""
+    cells = snapshot.cells
     if mode is not Mode.TOKEN:
         return _BASE_UNMARKED[cells] | levels(counts(snapshot, mode))
     base = _BASE[cells]
-    shade = np.maximum(levels(snapshot.answer, _FAINTEST_RESIDENT), _FAINTEST_RESIDENT).astype(np.uint8)
+    shade = np.maximum(levels(snapshot.answer, _FAINTEST_RESIDENT), _FAINTEST_RESIDENT)
     shade *= (base & 16) > 0  # who waits is dark, however often it was used
     return base | shade
 
 
-def split(state: int) -> tuple[Mark, bool, int]:
-    """A state byte's mark, residence and level."""
-    return Mark(state >> 5), bool(state & 16), state & 15
+def split(state: int) -> tuple[Mark, bool, bool, int]:
+    """A state's mark, whether the expert is predicted, whether it is resident, and its level."""
+    return Mark(state >> 5 & 7), bool(state & PREDICTED), bool(state & 16), state & 15

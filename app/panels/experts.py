@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PySide6.QtCore import QEvent, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QResizeEvent
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QHideEvent, QPainter, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import cells, format, glyphs
@@ -14,6 +14,7 @@ from app.panels.cells import Mark, Mode
 from app.panels.heatmap import Heatmap
 from app.panels.legend import Entry, Legend, Picture
 from app.panels.parts import Heading, Panel, label
+from app.panels.player import Player
 from app.panels.segmented import SegmentedSwitch
 from app.theme import space
 from engine.messages import Cell, ExpertSnapshot, ModelLoaded
@@ -27,20 +28,24 @@ _MODES = (Mode.TOKEN, Mode.ANSWER, Mode.CHAT, Mode.TOTAL)
 
 
 class ExpertsPanel(Panel):
-    """Heading, mode switch, heatmap, legend. Hidden it keeps the latest snapshot and does nothing else."""
+    """Heading, mode switch, heatmap, legend, player. While an answer is replayed, what goes on now waits unseen."""
+
+    was_hidden = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._snapshot: ExpertSnapshot | None = None
         self._model: ModelLoaded | None = None
-        self._predicts = False  # the legend explains the dot once there has been one
-        self.heading = Heading(self.tr("Experts"))
+        self._moment: tuple[ExpertSnapshot, int] | None = None  # replayed, and of how many
+        self._seen = 0  # bits of cells that there were: the legend explains a mark once there has been one
+        self.heading = Heading(self.tr("Experts"), theme)
         self.switch = SegmentedSwitch(
             theme, [self.tr("This token"), self.tr("Answer"), self.tr("Chat"), self.tr("All time")]
         )
         self.switch.setAccessibleName(self.tr("Uses that the heatmap shows"))
         self.heatmap = Heatmap(theme)
         self.legend = Legend(theme)
+        self.player = Player(theme)
         self._empty = label(self.tr("Load a model to see its experts"), "muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._body = QWidget()
@@ -50,6 +55,7 @@ class ExpertsPanel(Panel):
         body.addWidget(self.switch)
         self._stage = _Stage(self.heatmap, self.legend)
         body.addWidget(self._stage, 1)
+        body.addWidget(self.player)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
@@ -73,27 +79,81 @@ class ExpertsPanel(Panel):
         """Another model, or none: what was shown is gone."""
         self._model = model
         self._snapshot = None
-        self._body.setVisible(model is not None)
-        self._empty.setVisible(model is None)
+        self._moment = None
+        self._seen = 0
+        self._show_body(model is not None)
         self.heatmap.set_shape(model.layers if model else 0, model.experts if model else 0)
         self._stage.updateGeometry()
+        self._explain()
         self.mark_stale()
         self.refresh()
+
+    def _show_body(self, shown: bool) -> None:
+        self._body.setVisible(shown)
+        self._empty.setVisible(not shown)
 
     def show_snapshot(self, snapshot: ExpertSnapshot) -> None:
         """Show the experts as they are now; costs nothing while hidden."""
         self._snapshot = snapshot
         self.mark_stale()
 
+    # ------------------------------------------------------------------------------------------ the past
+
+    @property
+    def replaying(self) -> bool:
+        return self._moment is not None
+
+    def begin_replay(self, layers: int, experts: int) -> None:
+        """Moments of an answer follow; a log knows this token's and this answer's uses, no others."""
+        if self.mode not in (Mode.TOKEN, Mode.ANSWER):
+            self.set_mode(Mode.TOKEN)
+        for button in self.switch.buttons()[2:]:
+            button.setEnabled(False)
+        self._show_body(True)
+        nothing = np.zeros((layers, experts), np.uint8)
+        none = np.zeros((layers, experts), np.uint32)
+        self._moment = (ExpertSnapshot(nothing, none, none, none, "decode", 0), 0)
+        self._explain()
+
+    def show_moment(self, snapshot: ExpertSnapshot, moments: int) -> None:
+        """Show the experts as a token of a past answer called them."""
+        if self._moment is not None:
+            self._moment = (snapshot, moments)
+            self.mark_stale()
+
+    def end_replay(self) -> None:
+        """What goes on now again."""
+        self._moment = None
+        for button in self.switch.buttons():
+            button.setEnabled(True)
+        self._show_body(self._model is not None)
+        if self._model is not None and self._snapshot is None:
+            self.heatmap.set_shape(self._model.layers, self._model.experts)
+        self._explain()
+        self.mark_stale()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.was_hidden.emit()
+
+    # ------------------------------------------------------------------------------------------ showing
+
     def show_now(self) -> None:
-        snapshot = self._snapshot
-        if self._model is None or snapshot is None:
+        if self._moment is not None:
+            snapshot, moments = self._moment
+            words = self.tr("token {token} of {tokens} · replay")
+            self.heading.set_note(words.format(token=format.count(snapshot.token), tokens=format.count(moments)))
+            self.heatmap.show_snapshot(snapshot, knows_where=False)
+        elif self._model is None or self._snapshot is None:
             self.heading.set_note(self._shape_words())
             return
-        self.heading.set_note(self._moment(snapshot))
-        self.heatmap.show_snapshot(snapshot)
-        if not self._predicts and bool(np.any(snapshot.cells & Cell.PREDICTED)):
-            self._predicts = True
+        else:
+            snapshot = self._snapshot
+            self.heading.set_note(self._now(snapshot))
+            self.heatmap.show_snapshot(snapshot)
+        seen = self._seen | int(np.bitwise_or.reduce(snapshot.cells, axis=None))
+        if seen != self._seen:
+            self._seen = seen
             self._explain()
 
     def _shape_words(self) -> str:
@@ -103,7 +163,7 @@ class ExpertsPanel(Panel):
             layers=self._model.layers, experts=self._model.experts
         )
 
-    def _moment(self, snapshot: ExpertSnapshot) -> str:
+    def _now(self, snapshot: ExpertSnapshot) -> str:
         phase = {
             "prefill": self.tr("reading the prompt"),
             "decode": self.tr("decode"),
@@ -117,25 +177,46 @@ class ExpertsPanel(Panel):
         self.heatmap.set_mode(_MODES[index])
         self._explain()
 
+    def _cell(self, state: int) -> Picture:
+        """A cell as the heatmap paints it at its present size."""
+
+        def draw(painter: QPainter, box: QRect, colors: Colors) -> None:
+            placed = self.heatmap.placement()
+            size = (placed.cell_width, placed.cell_height) if placed else (9, 9)
+            ratio = painter.device().devicePixelRatio()
+            painter.drawPixmap(box.topLeft(), glyphs.swatch(state, box.height(), ratio, colors, size))
+
+        return draw
+
     def _explain(self) -> None:
-        """The legend, in the very marks of the heatmap."""
+        """The legend, in the very marks of the heatmap; what there has not been yet needs no explaining."""
         resident = cells.LEVELS // 2 | 16
+        where = [
+            Entry(self.tr("on the device"), self._cell(resident)),
+            Entry(self.tr("on disk"), self._cell(0 if self.mode is Mode.TOKEN else cells.LEVELS // 2)),
+        ]
         if self.mode is Mode.TOKEN:
             entries = [
-                Entry(self.tr("routed"), _cell(Mark.HIT << 5 | resident)),
-                Entry(self.tr("missed"), _cell(Mark.MISS << 5 | resident)),
-                Entry(self.tr("predicted"), _cell(Mark.PREDICTED << 5 | resident)) if self._predicts else None,
-                Entry(self.tr("on the device"), _cell(resident)),
-                Entry(self.tr("on disk"), _cell(0)),
+                Entry(self.tr("routed"), self._cell(Mark.HIT << 5 | resident)),
+                Entry(self.tr("missed"), self._cell(Mark.MISS << 5 | resident)),
             ]
+            for bit, words, state in (
+                (Cell.PREFETCHED, self.tr("fetched ahead"), Mark.EARLY << 5),
+                (Cell.LATE, self.tr("late"), Mark.LATE << 5),
+                (Cell.WASTED, self.tr("wasted"), Mark.WASTED << 5),
+                (Cell.PREDICTED, self.tr("predicted"), cells.PREDICTED),
+            ):
+                if self._seen & bit:
+                    entries.append(Entry(words, self._cell(state | resident)))
         else:
-            entries = [
-                Entry(self.tr("few to many uses"), _ramp, 44),
-                Entry(self.tr("on the device"), _cell(resident)),
-                Entry(self.tr("on disk"), _cell(cells.LEVELS // 2)),
-            ]
-        self.legend.set_entries([entry for entry in entries if entry is not None])
-        self._stage.updateGeometry()
+            entries = [Entry(self.tr("few to many uses"), _ramp, 44)]
+        if self._moment is None:
+            entries += where
+        elif self.mode is Mode.TOKEN:
+            entries.append(Entry(self.tr("brighter: used more so far"), _ramp, 44))
+        if self.legend.texts != tuple(entry.text for entry in entries):
+            self.legend.set_entries(entries)
+            self._stage.updateGeometry()
 
 
 class _Stage(QWidget):
@@ -171,15 +252,6 @@ class _Stage(QWidget):
         below = self._legend.minimumHeight()
         self._heatmap.setGeometry(0, 0, self.width(), max(1, self.height() - _GAP - below))
         self._legend.setGeometry(0, self._heatmap.used_height() + _GAP, self.width(), below)
-
-
-def _cell(state: int) -> Picture:
-    def draw(painter: QPainter, box: QRect, colors: Colors) -> None:
-        painter.drawPixmap(
-            box.topLeft(), glyphs.swatch(state, box.height(), painter.device().devicePixelRatio(), colors)
-        )
-
-    return draw
 
 
 def _ramp(painter: QPainter, box: QRect, colors: Colors) -> None:

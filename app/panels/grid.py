@@ -132,7 +132,7 @@ def _place(layers: int, experts: int, fold: int, width: int, height: int, scale:
     pitch_x = max(1, width // columns)
     layer_gap = 0 if fold == 1 else pixel
     pitch_y = ((height + layer_gap) // layers - layer_gap) // fold
-    if pitch_y < 1:
+    if pitch_y < 2 and height // (layers * fold) > pitch_y:
         layer_gap, pitch_y = 0, height // (layers * fold)
     # narrow cells may be bars; those wide enough for marks stay near to squares
     tallest = min(pitch_x if pitch_x > 4 * scale else 3 * pitch_x, round(_TALLEST * scale))

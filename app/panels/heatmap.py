@@ -28,7 +28,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.panels import cells, format, glyphs, grid
 from app.panels.cells import Mode
-from engine.messages import Cell, ExpertSnapshot
+from engine.messages import Cell, ExpertSnapshot, Fetched
 
 if TYPE_CHECKING:
     from app.theme import Theme
@@ -58,7 +58,7 @@ class Heatmap(QWidget):
         self._shape: tuple[int, int] | None = None
         self._snapshot: ExpertSnapshot | None = None
         self._mode = Mode.TOKEN
-        self._states: np.ndarray | None = None
+        self._knows_where = True
         self._grid: grid.Grid | None = None
         self._atlas: np.ndarray | None = None
         self._maps: tuple[np.ndarray, np.ndarray] | None = None
@@ -67,6 +67,7 @@ class Heatmap(QWidget):
         self._cursor = (0, 0)
         self.frames = 0
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.setAccessibleName(self.tr("Expert heatmap"))
         theme.changed.connect(self._forget_layout)
@@ -89,18 +90,22 @@ class Heatmap(QWidget):
         self._forget_layout()
         self._fit_height()
 
-    def show_snapshot(self, snapshot: ExpertSnapshot) -> None:
-        """Keep ``snapshot`` and paint it when visible. One of another model's shape changes the shape."""
+    def show_snapshot(self, snapshot: ExpertSnapshot, knows_where: bool = True) -> None:
+        """Keep ``snapshot`` and paint it when visible. One of another model's shape changes the shape.
+
+        knows_where: it says who is on the device; one read back from a log does not.
+        """
+        self._knows_where = knows_where
         if snapshot.cells.shape != self._shape:
             self.set_shape(*snapshot.cells.shape)
         self._snapshot = snapshot
         self._refresh()
 
     def states(self) -> np.ndarray:
-        """State bytes ``[layers, experts]`` as painted (see ``cells``)."""
+        """States ``[layers, experts]`` as painted (see ``cells``)."""
         if self._snapshot is not None:
             return cells.states(self._snapshot, self._mode)
-        return np.zeros(self._shape or (0, 0), np.uint8)
+        return np.zeros(self._shape or (0, 0), np.uint16)
 
     def _refresh(self) -> None:
         self._stale = True
@@ -234,12 +239,24 @@ class Heatmap(QWidget):
         if self._snapshot is None:
             return place
         cell = int(self._snapshot.cells[layer, expert])
-        where = self.tr("on the device") if cell & Cell.RESIDENT else self.tr("waiting on disk")
         uses = int(cells.counts(self._snapshot, self._mode)[layer, expert])
         pieces = [self._uses(uses)]
         if self._mode is Mode.TOKEN:
             pieces.insert(0, self._happened(cell))
-        return f"{place}: {', '.join([*filter(None, pieces), where])}"
+        if self._knows_where:
+            pieces.append(self.tr("on the device") if cell & Cell.RESIDENT else self.tr("waiting on disk"))
+        if self._snapshot.fetched is not None:
+            pieces.append(self._last_fetch(Fetched(int(self._snapshot.fetched[layer, expert]))))
+        return f"{place}: {', '.join(filter(None, pieces))}"
+
+    def _last_fetch(self, last: Fetched) -> str:
+        return {
+            Fetched.NEVER: "",
+            Fetched.DEMAND: self.tr("last fetched on demand"),
+            Fetched.IN_TIME: self.tr("last fetched ahead, in time"),
+            Fetched.LATE: self.tr("last fetched ahead, too late"),
+            Fetched.WASTED: self.tr("last fetched ahead, for nothing"),
+        }[last]
 
     def _uses(self, uses: int) -> str:
         span = {
@@ -255,11 +272,21 @@ class Heatmap(QWidget):
         return self.tr("used {count} times {span}").format(count=format.count(uses), span=span)
 
     def _happened(self, cell: int) -> str:
+        words = self._choice(cell)
+        if not cell & Cell.PREDICTED:
+            return words
+        return self.tr("{words}, expected next").format(words=words) if words else self.tr("expected next")
+
+    def _choice(self, cell: int) -> str:
         if cell & Cell.MISS:
             return self.tr("chosen now and fetched")
+        if cell & Cell.LATE:
+            return self.tr("chosen now while it was being fetched ahead")
+        if cell & Cell.PREFETCHED:
+            return self.tr("chosen now and fetched ahead in time")
         if cell & (Cell.ROUTED | Cell.HIT):
             return self.tr("chosen now and already there")
-        return self.tr("expected next") if cell & Cell.PREDICTED else ""
+        return self.tr("fetched ahead and not used") if cell & Cell.WASTED else ""
 
     def _show_tool_tip(self, at: QPoint, on_screen: QPoint) -> None:
         found = self.cell_at(at)
@@ -297,6 +324,10 @@ class Heatmap(QWidget):
             self._tell_cursor(pop_up=False)
             self.update()
         super().mousePressEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._show_tool_tip(event.position().toPoint(), event.globalPosition().toPoint())
+        super().mouseMoveEvent(event)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)

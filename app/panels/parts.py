@@ -1,18 +1,22 @@
-"""Small parts that the panels and the dialogs share: plain-text labels, a panel's heading row, safe tooltips."""
+"""Small parts that panels and dialogs share: plain-text labels, safe tooltips; a panel, its heading, its figures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtCore import QPoint, QSize, Qt, Signal
+from PySide6.QtGui import QHideEvent, QMouseEvent, QPainter, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
+from app.panels.format import NOTHING
+from app.panels.icons import SignButton
 from app.theme import font, space
 
 if TYPE_CHECKING:
-    from app.theme import FontRole
+    from app.theme import FontRole, Theme
 
 
 def plain_tip(text: str) -> str:
@@ -64,12 +68,48 @@ class ElidedLabel(QLabel):
         painter.drawText(self.rect(), int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), self.shown())
 
 
+@dataclass(frozen=True)
+class Feed:
+    """Where a panel hears something: ``signal`` calls ``slot``, and ``latest`` is what it said last, None: nothing."""
+
+    signal: Any  # SignalInstance
+    slot: Callable[[Any], None]
+    latest: Callable[[], object] = lambda: None
+
+
 class Panel(QWidget):
-    """Keeps the latest snapshot; shows it when there is somebody to see it, and costs nothing while hidden."""
+    """Shows the latest snapshot while there is somebody to see it. Hidden, it is told nothing and costs nothing."""
 
     _stale = True
+    heading: Heading
 
-    def mark_stale(self) -> None:
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._feeds: tuple[Feed, ...] = ()
+        self._listening = False
+
+    @property
+    def listening(self) -> bool:
+        """Whether anything reaches the panel now."""
+        return self._listening
+
+    def follow(self, *feeds: Feed) -> None:
+        """Hear these whenever the panel is seen."""
+        self._feeds = feeds
+        if self.isVisible():
+            self._listen()
+
+    def _listen(self) -> None:
+        if self._listening:
+            return
+        self._listening = True
+        for feed in self._feeds:
+            feed.signal.connect(feed.slot)
+            latest = feed.latest()
+            if latest is not None:
+                feed.slot(latest)
+
+    def mark_stale(self, *news: object) -> None:
         """There is something new to show."""
         self._stale = True
         if self.isVisible():
@@ -87,26 +127,97 @@ class Panel(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self._listen()
         self.refresh()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        if self._listening:
+            self._listening = False
+            for feed in self._feeds:
+                feed.signal.disconnect(feed.slot)
 
 
 class Heading(QWidget):
-    """A panel's first row: its name, and on the right something quiet about its state."""
+    """A panel's first row: its name, on the right something quiet about its state, and a button for its place.
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+    Dragged, it says where the pointer is: ``dragged`` while it goes on, ``dropped`` at its end.
+    """
+
+    dragged = Signal(QPoint)  # on the screen
+    dropped = Signal(QPoint)
+
+    def __init__(self, name: str, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._note = label(role="small")
+        self.name = name
+        self._pressed: QPoint | None = None
+        self._dragging = False
+        self._note = ElidedLabel(role="small")
         self._note.setFont(font("small", tabular=True))
+        self._note.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.button = SignButton(theme, "more", self.tr("Place of the panel “{name}”").format(name=name))
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(space(2))
+        row.setSpacing(space(1))
         row.addWidget(label(name, "title"))
-        row.addStretch(1)
-        row.addWidget(self._note)
+        row.addWidget(self._note, 1)
+        row.addWidget(self.button)
+        self.setCursor(Qt.CursorShape.OpenHandCursor)
 
     @property
     def note(self) -> str:
         return self._note.text()
 
     def set_note(self, text: str) -> None:
-        self._note.setText(text)
+        if text != self._note.text():
+            self._note.setText(text)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._pressed = event.globalPosition().toPoint()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._pressed is None:
+            return
+        at = event.globalPosition().toPoint()
+        if not self._dragging and (at - self._pressed).manhattanLength() < QApplication.startDragDistance():
+            return
+        self._dragging = True
+        self.setCursor(Qt.CursorShape.ClosedHandCursor)
+        self.dragged.emit(at)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self.setCursor(Qt.CursorShape.OpenHandCursor)
+        dragging, self._pressed, self._dragging = self._dragging, None, False
+        if dragging:
+            self.dropped.emit(event.globalPosition().toPoint())
+
+
+class FigureRow(QWidget):
+    """Figures side by side, each with a word below and its meaning in a tooltip."""
+
+    def __init__(self, figures: Sequence[tuple[str, str, str]], parent: QWidget | None = None) -> None:
+        """figures: key, word, meaning."""
+        super().__init__(parent)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(space(2))
+        self._figures: dict[str, tuple[QLabel, str]] = {}
+        for key, word, meaning in figures:
+            pair = QVBoxLayout()
+            pair.setSpacing(0)
+            figure = label(NOTHING, "title", figures="title")
+            figure.setToolTip(plain_tip(meaning))
+            pair.addWidget(figure)
+            pair.addWidget(label(word, "faint"))
+            row.addLayout(pair, 1)
+            self._figures[key] = (figure, meaning)
+
+    def set(self, key: str, text: str) -> None:
+        figure, meaning = self._figures[key]
+        if figure.text() != text:
+            figure.setText(text)
+            figure.setAccessibleName(f"{meaning}: {text}")
+
+    def text(self, key: str) -> str:
+        return self._figures[key][0].text()

@@ -60,6 +60,10 @@ def routed() -> Callable[..., ExpertSnapshot]:
             Cell.PREDICTED,
             Cell.RESIDENT | Cell.PREDICTED,
             Cell.RESIDENT | Cell.ROUTED | Cell.HIT | Cell.PREDICTED,
+            Cell.RESIDENT | Cell.ROUTED | Cell.MISS | Cell.PREDICTED,
+            Cell.RESIDENT | Cell.ROUTED | Cell.HIT | Cell.PREFETCHED,
+            Cell.RESIDENT | Cell.ROUTED | Cell.HIT | Cell.LATE | Cell.PREDICTED,
+            Cell.WASTED,
         ],
         np.uint8,
     )

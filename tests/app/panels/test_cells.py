@@ -15,11 +15,16 @@ Routed = Callable[..., ExpertSnapshot]
 
 
 def expected_mark(cell: int) -> Mark:
-    if cell & Cell.MISS:
-        return Mark.MISS
-    if cell & Cell.ROUTED:
-        return Mark.HIT_PREDICTED if cell & Cell.PREDICTED else Mark.HIT
-    return Mark.PREDICTED if cell & Cell.PREDICTED else Mark.NONE
+    for bit, mark in (
+        (Cell.MISS, Mark.MISS),
+        (Cell.LATE, Mark.LATE),
+        (Cell.PREFETCHED, Mark.EARLY),
+        (Cell.ROUTED, Mark.HIT),
+        (Cell.WASTED, Mark.WASTED),
+    ):
+        if cell & bit:
+            return mark
+    return Mark.NONE
 
 
 @pytest.mark.parametrize("shape", [(30, 32), (48, 128), (96, 512)])
@@ -27,8 +32,9 @@ def test_this_token_shows_each_bit_of_each_cell(routed: Routed, shape: tuple[int
     snapshot = routed(*shape)
     states = cells.states(snapshot, Mode.TOKEN)
     for place, cell in np.ndenumerate(snapshot.cells):
-        mark, resident, level = cells.split(int(states[place]))
+        mark, predicted, resident, level = cells.split(int(states[place]))
         assert mark is expected_mark(int(cell))
+        assert predicted == bool(cell & Cell.PREDICTED)
         assert resident == bool(cell & Cell.RESIDENT)
         assert (level > 0) == resident
 

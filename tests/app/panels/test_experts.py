@@ -84,11 +84,13 @@ def test_the_switch_chooses_the_mode(qtbot: QtBot, panel: ExpertsPanel, loaded: 
 
 def test_the_legend_explains_what_can_be_seen(panel: ExpertsPanel, loaded: Loaded, routed: Routed) -> None:
     panel.set_model(loaded())
-    unpredicted = routed()
-    panel.show_snapshot(replace(unpredicted, cells=unpredicted.cells & ~np.uint8(Cell.PREDICTED)))
+    plain = routed()
+    panel.show_snapshot(replace(plain, cells=plain.cells & np.uint8(15)))
     assert panel.legend.texts == ("routed", "missed", "on the device", "on disk")
+    panel.show_snapshot(replace(plain, cells=plain.cells & np.uint8(15 | Cell.PREDICTED)))
+    assert panel.legend.texts == ("routed", "missed", "predicted", "on the device", "on disk")
     panel.show_snapshot(routed())
-    assert "predicted" in panel.legend.texts
+    assert {"fetched ahead", "late", "wasted"} < set(panel.legend.texts)
     panel.set_mode(Mode.CHAT)
     assert panel.legend.texts == ("few to many uses", "on the device", "on disk")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.panels.cells import Mode
+from app.panels import cells, glyphs
+from app.panels.cells import Mark, Mode
 from app.panels.experts import ExpertsPanel
 from app.panels.heatmap import Heatmap
 from app.theme import Theme
-from engine.messages import Cell, ExpertSnapshot, ModelLoaded
+from engine.messages import Cell, ExpertSnapshot, Fetched, ModelLoaded
 
 Routed = Callable[..., ExpertSnapshot]
 Loaded = Callable[..., ModelLoaded]
@@ -50,27 +52,59 @@ def picture_of(heatmap: Heatmap, layer: int, expert: int, frame: np.ndarray) -> 
     return frame[y : y + height, x : x + width]
 
 
-def read_cell(picture: np.ndarray, theme: Theme) -> tuple[bool, bool, bool, bool]:
-    """(routed, missed, predicted, resident where it can be seen) as a person reads a cell of 5 px and more."""
-    ink, alarm = argb(theme.colors.text), argb(theme.colors.danger)
+def read_cell(picture: np.ndarray, theme: Theme) -> tuple[Mark, bool, bool]:
+    """(mark, predicted, on the device where that can be seen) as a person reads a cell of 5 px and more."""
+    colors = theme.colors
+    ink, alarm, warm, muted = (argb(name) for name in (colors.text, colors.danger, colors.warm, colors.text_muted))
     height, width = picture.shape
-    missed = bool((picture == alarm).any())
-    routed = missed or bool((picture[0] == ink).all() and (picture[:, 0] == ink).all())
-    predicted = not missed and picture[height // 2, width // 2] == ink
-    resident = bool(picture[0, 0] >> 24)
-    return routed, missed, bool(predicted), resident
+    outlined = bool((picture[0] == ink).all() and (picture[:, 0] == ink).all())
+    if (picture == alarm).any():
+        mark = Mark.MISS
+    elif (picture == warm).any():
+        mark = Mark.LATE
+    elif outlined:
+        mark = Mark.EARLY if picture[1, 1] == ink and picture[-2, -2] != ink else Mark.HIT
+    else:
+        mark = Mark.WASTED if picture[height // 2, 1] == muted else Mark.NONE
+    return mark, picture[height // 2, width // 2] == ink, bool(picture[0, 0] >> 24)
 
 
-def test_every_mark_is_where_the_snapshot_says(qtbot: QtBot, theme: Theme, routed: Routed) -> None:
-    snapshot = routed(30, 32)
+def expected(cell: int) -> Mark:
+    for bit, mark in (
+        (Cell.MISS, Mark.MISS),
+        (Cell.LATE, Mark.LATE),
+        (Cell.PREFETCHED, Mark.EARLY),
+        (Cell.ROUTED, Mark.HIT),
+        (Cell.WASTED, Mark.WASTED),
+    ):
+        if cell & bit:
+            return mark
+    return Mark.NONE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_mark_is_where_the_snapshot_says(qtbot: QtBot, theme: Theme, routed: Routed, seed: int) -> None:
+    snapshot = routed(30, 32, seed)
     heatmap = shown(qtbot, theme, snapshot)
     frame = pixels(heatmap.image())
     for (layer, expert), cell in np.ndenumerate(snapshot.cells):
-        got = read_cell(picture_of(heatmap, layer, expert, frame), theme)
-        want = (bool(cell & Cell.ROUTED), bool(cell & Cell.MISS), bool(cell & Cell.PREDICTED))
-        assert got[:3] == want, (layer, expert, Cell(int(cell)))
+        mark, predicted, resident = read_cell(picture_of(heatmap, layer, expert, frame), theme)
+        assert (mark, predicted) == (expected(cell), bool(cell & Cell.PREDICTED)), (layer, expert, Cell(int(cell)))
         if not cell & Cell.ROUTED:
-            assert got[3] == bool(cell & Cell.RESIDENT), (layer, expert)
+            assert resident == bool(cell & Cell.RESIDENT), (layer, expert)
+
+
+@pytest.mark.parametrize("side", [5, 6, 9, 18])
+def test_marks_differ_in_shape_whatever_the_colours(theme: Theme, side: int) -> None:
+    table = glyphs.atlas(side, side, 1.0, theme.colors)
+    states = [predicted | mark << 5 | 16 | 8 for predicted in (0, cells.PREDICTED) for mark in Mark]
+
+    def shape(picture: np.ndarray) -> tuple[int, ...]:
+        """Which pixels are of one colour, and nothing about which colour that is."""
+        names: dict[int, int] = {}
+        return tuple(names.setdefault(int(pixel), len(names)) for pixel in picture)
+
+    assert len({shape(table[state]) for state in states}) == len(states)
 
 
 @pytest.mark.parametrize("mode", [Mode.ANSWER, Mode.CHAT, Mode.TOTAL])
@@ -105,8 +139,10 @@ def test_small_cells_tell_routed_and_missed_apart(
     for (layer, expert), cell in np.ndenumerate(snapshot.cells):
         picture = picture_of(heatmap, layer, expert, frame)
         assert bool((picture == alarm).any()) == bool(cell & Cell.MISS)
-        if cell & Cell.ROUTED and not cell & Cell.MISS:
+        if expected(cell) is Mark.HIT:
             assert (picture == ink).mean() > 0.5
+        elif expected(cell) is Mark.EARLY:
+            assert (picture[0] == ink).all() and (len(picture) == 1 or not (picture[-1] == ink).any())
         elif not cell & Cell.PREDICTED:
             assert not (picture == ink).any()
 
@@ -224,6 +260,27 @@ def test_words_about_a_cell(qtbot: QtBot, dark: Theme) -> None:
     assert heatmap.describe(0, 0) == "Layer 0, expert 0: not used in this answer, waiting on disk"
     heatmap.show_snapshot(one_cell(0, answer=1))
     assert heatmap.describe(12, 7) == "Layer 12, expert 7: used once in this answer, waiting on disk"
+
+
+def test_words_about_how_it_came(qtbot: QtBot, dark: Theme) -> None:
+    told = []
+    for last, cell in (
+        (Fetched.DEMAND, Cell.RESIDENT | Cell.ROUTED | Cell.MISS),
+        (Fetched.IN_TIME, Cell.RESIDENT | Cell.ROUTED | Cell.HIT | Cell.PREFETCHED),
+        (Fetched.LATE, Cell.RESIDENT | Cell.ROUTED | Cell.HIT | Cell.LATE | Cell.PREDICTED),
+        (Fetched.WASTED, Cell.WASTED),
+    ):
+        fetched = np.zeros((30, 32), np.uint8)
+        fetched[12, 7] = last
+        heatmap = shown(qtbot, dark, replace(one_cell(int(cell), 2), fetched=fetched))
+        told.append(heatmap.describe(12, 7).removeprefix("Layer 12, expert 7: "))
+    here, there = "used 2 times in this answer, on the device", "used 2 times in this answer, waiting on disk"
+    assert told == [
+        f"chosen now and fetched, {here}, last fetched on demand",
+        f"chosen now and fetched ahead in time, {here}, last fetched ahead, in time",
+        f"chosen now while it was being fetched ahead, expected next, {here}, last fetched ahead, too late",
+        f"fetched ahead and not used, {there}, last fetched ahead, for nothing",
+    ]
 
 
 def test_pointing_finds_the_cell_that_is_painted_there(qtbot: QtBot, dark: Theme) -> None:

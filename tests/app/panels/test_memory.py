@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from pytestqt.qtbot import QtBot
 
+from app.panels.area import MemoryHistory
 from app.panels.bars import Segment, SegmentedBar
+from app.panels.history import MEMORY_SECONDS, History
 from app.panels.memory import MemoryPanel
 from app.theme import Theme
-from engine.messages import MemoryBar, MemoryPart, MemorySnapshot
+from engine.messages import CacheSnapshot, MemoryBar, MemoryPart, MemorySnapshot, ModelLoaded
 
 GB = 1_000_000_000
 VRAM = MemoryBar(
@@ -111,3 +116,43 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(panel: MemoryPanel) -> 
     panel.show_snapshot(MemorySnapshot((MemoryBar("<b>RAM</b>", GB, ()),)))
     assert panel.rows[0].name.shown() == "<b>RAM</b>"
     assert panel.rows[0].name.toolTip() == "<span>&lt;b&gt;RAM&lt;/b&gt;</span>"
+
+
+def test_the_past_is_drawn_in_steps_with_now_on_the_right(qtbot: QtBot, dark: Theme) -> None:
+    now = 1000.0
+    history = History(clock=lambda: now)
+    for at, experts in ((600.0, 9), (900.0, 7), (990.0, 4)):
+        now = at
+        parts = (MemoryPart("dense", GB), MemoryPart("experts", experts * GB))
+        history.add_memory(MemorySnapshot((MemoryBar("RAM", 20 * GB, parts),)))
+    now = 1000.0
+    past = MemoryHistory(dark, history.memory, history.clock)
+    qtbot.addWidget(past)
+    past.show_memory("RAM")
+    edge = [(round(x), round(y)) for x, y in past.layers(300, 100)["experts"]]
+    assert edge == [(0, 50), (200, 50), (200, 60), (290, 60), (290, 75), (300, 75)]
+    assert past.layers(300, 100)["dense"][-1] == (300, 95)
+    past.grab()
+
+
+def test_the_past_is_kept_for_five_minutes_and_one_before(dark: Theme) -> None:
+    now = 0.0
+    history = History(clock=lambda: now)
+    for second in range(1000):
+        now = float(second)
+        history.add_memory(MemorySnapshot((RAM,)))
+    assert len(history.memory) == MEMORY_SECONDS + 2
+
+
+def test_slots_given_back_to_the_conversation_are_told(
+    panel: MemoryPanel, loaded: Callable[..., ModelLoaded], cached: Callable[..., CacheSnapshot]
+) -> None:
+    panel.set_model(loaded(slots=240))
+    panel.show_snapshot(MemorySnapshot((RAM,)))
+    panel.show_slots(cached())
+    assert not panel.given_back.isVisible()
+    panel.show_slots(replace(cached(), slots=212))
+    assert panel.given_back.text() == "28 of 240 slots (15 MB) were given back to the conversation"
+    assert panel.given_back.isVisible()
+    panel.show_slots(cached())
+    assert not panel.given_back.isVisible()
