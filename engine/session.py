@@ -29,7 +29,6 @@ from engine.messages import (
     FinishReason,
     Generate,
     LoadModel,
-    MemoryPart,
     PrefillProgress,
     Started,
     Timings,
@@ -200,12 +199,7 @@ class ModelSession:
 
     def _emit_memory(self) -> None:
         self._memory_due = time.perf_counter() + MEMORY_INTERVAL
-        first = str(self._loaded.device)
-        held = {first: [MemoryPart("dense", self._loaded.info.dense_bytes)]}
-        for where, nbytes in self._loaded.runtime.held_bytes().items():
-            held.setdefault(where, []).append(MemoryPart("experts", nbytes))
-        held[first].append(MemoryPart("kv", self._generator.kv.nbytes))
-        self._emit(memory_snapshot(held))
+        self._emit(memory_snapshot(self._telemetry.held(self._generator.kv.nbytes)))
 
     def _counters(self) -> CacheCounters:
         return self._loaded.runtime.observer.counters(self._loaded.runtime.evictions)

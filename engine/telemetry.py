@@ -12,7 +12,7 @@ import numpy as np
 from engine.experts.foresight import Foresight
 from engine.experts.observer import PassRecord
 from engine.loading import LoadedModel
-from engine.messages import CacheSnapshot, ExpertSnapshot, Fetched
+from engine.messages import CacheSnapshot, ExpertSnapshot, Fetched, MemoryPart
 
 WINDOW = 64  # decode tokens
 INTERVAL = 0.1  # seconds between snapshots while something runs
@@ -35,6 +35,7 @@ class Telemetry:
     """Keeps the window over the last decode tokens, and says when the next snapshot is due."""
 
     def __init__(self, loaded: LoadedModel, foresight: Foresight) -> None:
+        self._loaded = loaded
         self._runtime = loaded.runtime
         self._foresight = foresight
         self._window: deque[_Sample] = deque(maxlen=WINDOW)
@@ -83,6 +84,24 @@ class Telemetry:
         for array in (*arrays, fetched):
             array.flags.writeable = False
         return ExpertSnapshot(*arrays, phase, token, fetched)
+
+    def held(self, kv_bytes: int) -> dict[str, list[MemoryPart]]:
+        """What the model holds of each memory, by device ("cpu", "cuda:0"); RAM beside a card keeps waiting experts."""
+        experts: dict[str, int] = {}
+        tiers: dict[int, int] = {}  # a link's tier serves all its arenas
+        for room in self._runtime._rooms:
+            where = str(room.device.torch_device)
+            experts[where] = experts.get(where, 0) + room.arena.nbytes
+            if room.transfer.tier is not None:
+                tiers[id(room.transfer)] = room.transfer.tier.nbytes
+        if tiers:
+            experts["cpu"] = experts.get("cpu", 0) + sum(tiers.values())
+        first = str(self._loaded.device)
+        held = {first: [MemoryPart("dense", self._loaded.info.dense_bytes)]}
+        for where, nbytes in experts.items():
+            held.setdefault(where, []).append(MemoryPart("experts", nbytes))
+        held[first].append(MemoryPart("kv", kv_bytes))
+        return held
 
     def cache(self) -> CacheSnapshot:
         hit_rate, bytes_per_token, stall_per_token, tokens_per_second = self._windowed()

@@ -356,14 +356,6 @@ class ExpertRuntime:
     def arena_bytes(self) -> int:
         return sum(room.arena.nbytes for room in self._rooms)
 
-    def held_bytes(self) -> dict[str, int]:
-        """Bytes of the arenas by device: "cpu", "cuda:0"."""
-        held: dict[str, int] = {}
-        for room in self._rooms:
-            where = str(room.device.torch_device)
-            held[where] = held.get(where, 0) + room.arena.nbytes
-        return held
-
     @property
     def predicted(self) -> np.ndarray:
         """bool ``[layers, experts]``: expected by the latest guess about each layer; the runtime goes on writing."""
