@@ -10,17 +10,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from threadpoolctl import threadpool_limits
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from engine.errors import Cancelled, ModelError, OptionError
+from engine.errors import Cancelled, MemoryPlanError, ModelError, OptionError
 from engine.experts.device import LANDINGS, CudaDevice, Device, make_devices
 from engine.experts.forward import IMPLEMENTATION, attach, compute_on_host
 from engine.experts.host_tier import HostTier
-from engine.experts.layout import ExpertLayout, expert_layout
+from engine.experts.layout import ALIGNMENT, ExpertLayout, Parameters, expert_layout
+from engine.experts.memory import host_memory
 from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore, Store
 from engine.experts.transfer import READERS
@@ -286,8 +288,15 @@ def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTra
 def _own_memory(model: PreTrainedModel) -> None:
     """Copy every weight out of the mapped file that safetensors hands over: mapped weights would be paged in and out
     behind the plan's back, and a file that changes on the disk would end the program (SIGBUS)."""
-    for tensor in _unique_tensors(model):
-        tensor.data = tensor.data.clone()
+    tensors = _unique_tensors(model)
+    starts = np.cumsum([0, *(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors)]).tolist()
+    try:
+        memory = host_memory(starts[-1])
+    except OSError as error:
+        raise MemoryPlanError(f"RAM ran out: {starts[-1] / 1e9:.1f} GB for dense weights could not be had.") from error
+    for tensor, start in zip(tensors, starts, strict=False):
+        own = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        tensor.data = own.copy_(tensor.data)
 
 
 def _make_runtime(
@@ -334,7 +343,7 @@ def _make_runtime(
 def _let_processor_help(found: Inspection, model: PreTrainedModel, runtime: ExpertRuntime) -> list[str]:
     modules = [model.get_submodule(module.path) for module in found.index.modules]
 
-    def compute(layer: int, parameters: dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    def compute(layer: int, parameters: Parameters, rows: torch.Tensor) -> torch.Tensor:
         return compute_on_host(modules[layer], parameters, rows)
 
     try:

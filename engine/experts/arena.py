@@ -9,7 +9,7 @@ import torch
 
 from engine.errors import MemoryPlanError
 from engine.experts.device import Device
-from engine.experts.layout import ExpertLayout
+from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.resident import cycles
 
 SEGMENTS = 16  # pieces an arena is allocated in; memory goes back to the system a piece at a time
@@ -31,7 +31,7 @@ class Arena:
         self.piece = -(-slots // min(SEGMENTS, slots) // together) * together
         self._segments: list[torch.Tensor] = []  # uint8 [slots here, layout.nbytes]
         self._place: list[tuple[int, int]] = []  # of each slot: segment, row
-        self.views: list[dict[str, torch.Tensor]] = []
+        self.views: list[Parameters] = []
         try:
             self.resize(slots)
         except MemoryPlanError:

@@ -134,6 +134,24 @@ class ExpertCache:
         for start in range(0, len(keys), most):
             yield self._lease(layer, keys[start : start + most])
 
+    def here(self, layer: int, wanted: np.ndarray) -> list[int] | None:
+        """The slots of a dispatch that misses nobody, used and let go at once; None, and nothing done, where somebody
+        is missing. For whoever computes before the next call here."""
+        keys = wanted + layer * self._experts
+        slots: list[int] = self._slot_of.take(keys).tolist()
+        if -1 in slots:
+            return None
+        self._used(layer, wanted, None)
+        if self._brought:
+            self._brought -= int(np.count_nonzero(self._early[keys]))
+            self._early[keys] = False
+        return slots
+
+    def _used(self, layer: int, wanted: np.ndarray, counts: np.ndarray | None) -> None:
+        """Tell the policy, unless there is a slot for everybody: then nobody will ever leave."""
+        if self.slots < len(self._slot_of):
+            self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
+
     def must_wait(self, open_leases: int, streaming: bool) -> bool:
         """Whether one of a dispatch's open leases has to be released before its next one is taken."""
         if open_leases < 1 or not streaming:
@@ -172,7 +190,7 @@ class ExpertCache:
             return sum(self._come_and_go(lease) for lease in self.waves(layer, wanted, counts, streaming))
         if not len(wanted):
             return 0
-        self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
+        self._used(layer, wanted, counts)
         keys = wanted + layer * self._experts
         absent = keys[self._slot_of.take(keys) < 0]
         if len(absent):

@@ -22,7 +22,7 @@ import torch
 
 from engine.errors import MemoryPlanError, OptionError
 from engine.experts.card import Card, CudaCard, Event
-from engine.experts.layout import ALIGNMENT
+from engine.experts.memory import host_memory
 
 LANDINGS = 2  # buffers of each reader: one is read into while the other is copied from
 
@@ -117,10 +117,8 @@ class CpuDevice:
     def allocate(self, nbytes: int) -> torch.Tensor:
         try:
             with torch.inference_mode(False):  # arenas grow inside a pass, and readers write outside of it
-                raw = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
-                start = -raw.data_ptr() % ALIGNMENT
-                return raw[start : start + nbytes]
-        except RuntimeError as error:
+                return host_memory(nbytes)
+        except OSError as error:
             raise MemoryPlanError(
                 f"RAM ran out: {nbytes / 1e9:.1f} GB for expert slots could not be had. Give experts less memory."
             ) from error

@@ -41,6 +41,11 @@ class Foresight:
         """``order(layer, guesses)`` fetches ahead what is expected after ``layer``, -1: before the first."""
         self._order = order
 
+    @property
+    def asking(self) -> bool:
+        """Whether guesses are asked for in this pass."""
+        return self._asking
+
     def begin_request(self) -> None:
         self.prompter.begin_request()
 

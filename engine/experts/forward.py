@@ -21,7 +21,7 @@ from transformers.activations import ACT2FN
 from transformers.integrations import moe
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from engine.experts.layout import ExpertLayout
+from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.resident import Resident
 from engine.experts.runtime import ExpertRuntime
 
@@ -100,6 +100,10 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     if len(set(ids)) < len(ids):  # a hash router's table may name one expert twice
         return _many_tokens(experts, hidden, index, weights)
     wanted = np.array(sorted(ids), dtype=np.int64)
+    order = sorted(range(len(chosen)), key=chosen.__getitem__)[: len(ids)]
+    here = runtime.at_once(layer, wanted) if ids else None
+    if here is not None:
+        return _summed(experts, _at_home(_experts_on_one_row, experts, here, hidden), weights, order, hidden.dtype)
     done: list[int] = []
     parts: list[Tensor] = []
     with closing(runtime.serve(layer, wanted, np.ones(len(wanted), np.uint32))) as serving:
@@ -111,8 +115,14 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     outputs = parts[0] if len(parts) == 1 else torch.cat(parts)
     if done != sorted(done):  # whoever came first: the sum below always runs in ascending order
         outputs = outputs[np.argsort(done).tolist()]
-    order = sorted(range(len(chosen)), key=chosen.__getitem__)[: len(ids)]
-    return (outputs * weights[0, order].unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
+    return _summed(experts, outputs, weights, order, hidden.dtype)
+
+
+def _summed(experts: _Experts, outputs: Tensor, weights: Tensor, order: list[int], dtype: torch.dtype) -> Tensor:
+    """``outputs [n, H]``, by rising expert, times the weights at ``order`` of ``weights [1, k]``: ``[1, H]``."""
+    if experts.greenroom_small and outputs.device.type == "cpu" and outputs.dtype == weights.dtype == torch.float32:
+        return torch.from_numpy(np.dot(weights.numpy()[0].take(order), outputs.numpy())).unsqueeze(0).to(dtype)
+    return (outputs * weights[0, order].unsqueeze(-1)).sum(dim=0, keepdim=True).to(dtype)
 
 
 def _picked_by_the_card(experts: _Experts, resident: Resident, hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
@@ -141,7 +151,7 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
     return weighted.sum(dim=1).to(hidden.dtype)
 
 
-def compute_on_host(module: nn.Module, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
+def compute_on_host(module: nn.Module, parameters: Parameters, rows: Tensor) -> Tensor:
     """One expert of an experts module, its parameters and ``rows [n, H]`` in RAM: ``[n, H]``. RuntimeError where the
     module keeps weights of its own on a card (a norm behind every expert, say)."""
     return _expert(cast(_Experts, module), parameters, rows)
@@ -155,7 +165,7 @@ def _at_home(compute: Callable[[_Experts, Any, Tensor], Tensor], experts: _Exper
     return compute(experts, views, rows.to(home)).to(rows.device)
 
 
-def _experts_on_one_row(experts: _Experts, views: Sequence[dict[str, Tensor]], row: Tensor) -> Tensor:
+def _experts_on_one_row(experts: _Experts, views: Sequence[Parameters], row: Tensor) -> Tensor:
     """Several experts on ``row [1, H]``: ``[len(views), H]``; each row as ``_expert`` gives it, to the last bit."""
     if not experts.greenroom_shares:
         return torch.cat([_expert(experts, parameters, row) for parameters in views])
@@ -166,18 +176,18 @@ def _experts_on_one_row(experts: _Experts, views: Sequence[dict[str, Tensor]], r
     return torch.cat([_project(experts, parameters, "down_proj", one) for parameters, one in rows])
 
 
-def _small_experts_on_one_row(experts: _Experts, views: Sequence[dict[str, Tensor]], row: Tensor) -> Tensor:
+def _small_experts_on_one_row(experts: _Experts, views: Sequence[Parameters], row: Tensor) -> Tensor:
     numbers = row.numpy()[0]
     up = np.empty((len(views), views[0]["gate_up_proj"].shape[0]), np.float32)
     for parameters, place in zip(views, up, strict=True):
-        np.dot(parameters["gate_up_proj"].numpy(), numbers, out=place)
+        np.dot(parameters.numbers["gate_up_proj"], numbers, out=place)
     out = np.empty((len(views), len(numbers)), np.float32)
     for parameters, inner, place in zip(views, experts._apply_gate(torch.from_numpy(up)).numpy(), out, strict=True):
-        np.dot(parameters["down_proj"].numpy(), inner, out=place)
+        np.dot(parameters.numbers["down_proj"], inner, out=place)
     return torch.from_numpy(out)
 
 
-def _expert(experts: _Experts, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
+def _expert(experts: _Experts, parameters: Parameters, rows: Tensor) -> Tensor:
     """One expert on ``rows [n, H]``, honouring the flags the architecture declares."""
     name = "gate_up_proj" if experts.has_gate else "up_proj"
     up = _project(experts, parameters, name, rows)
@@ -186,7 +196,7 @@ def _expert(experts: _Experts, parameters: dict[str, Tensor], rows: Tensor) -> T
     return experts.post_expert_norm(out) if experts.has_post_expert_norm else out
 
 
-def _project(experts: _Experts, parameters: dict[str, Tensor], name: str, rows: Tensor) -> Tensor:
+def _project(experts: _Experts, parameters: Parameters, name: str, rows: Tensor) -> Tensor:
     weight = parameters[name]
     bias = parameters[f"{name}_bias"] if experts.has_bias else None
     return linear(rows, weight.t() if experts.is_transposed else weight, bias)

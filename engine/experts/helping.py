@@ -9,13 +9,14 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from engine.experts.layout import Parameters
 from engine.experts.on_miss import Calibration, Helper, calibrate
 from engine.experts.rooms import Room
 
 CALIBRATED = 12  # experts: more than a processor keeps in its cache, when they are large enough to matter
 PATIENCE = 10.0  # seconds for the first memory to be pinned; what is fetched from it is measured as it will be
 
-Compute: TypeAlias = Callable[[int, dict[str, torch.Tensor], torch.Tensor], torch.Tensor]
+Compute: TypeAlias = Callable[[int, Parameters, torch.Tensor], torch.Tensor]
 
 
 def let_processor_help(
@@ -49,7 +50,7 @@ def _measure(
     room: Room,
     layer: int,
     experts: Sequence[int],
-    compute: Callable[[dict[str, torch.Tensor], torch.Tensor], torch.Tensor],
+    compute: Callable[[Parameters, torch.Tensor], torch.Tensor],
     hidden: int,
 ) -> Calibration:
     tier = room.transfer.tier

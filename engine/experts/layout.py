@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
+import numpy as np
 import torch
 
 ALIGNMENT = 256  # bytes; what CUDA copies and vector loads like best
@@ -20,6 +22,14 @@ class ParameterLayout:
     nbytes: int
 
 
+class Parameters(dict[str, torch.Tensor]):
+    """One expert's parameters by name. ``numbers``: the same memory for numpy, where numpy can have it."""
+
+    @cached_property
+    def numbers(self) -> dict[str, np.ndarray]:
+        return {name: tensor.numpy() for name, tensor in self.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertLayout:
     """Every parameter of one expert in one number format. Layers with equal layouts share one arena."""
@@ -28,9 +38,11 @@ class ExpertLayout:
     dtype: torch.dtype
     nbytes: int  # of the blob, padding included
 
-    def views(self, blob: torch.Tensor) -> dict[str, torch.Tensor]:
+    def views(self, blob: torch.Tensor) -> Parameters:
         """The parameters as views into ``blob`` (uint8, ``[nbytes]``): no copy."""
-        return {p.name: blob[p.offset : p.offset + p.nbytes].view(self.dtype).view(p.shape) for p in self.parameters}
+        return Parameters(
+            {p.name: blob[p.offset : p.offset + p.nbytes].view(self.dtype).view(p.shape) for p in self.parameters}
+        )
 
 
 def expert_layout(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> ExpertLayout:

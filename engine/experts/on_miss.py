@@ -21,7 +21,7 @@ import torch
 
 from engine.experts.cache import ExpertCache
 from engine.experts.host_tier import HostTier
-from engine.experts.layout import ExpertLayout
+from engine.experts.layout import ExpertLayout, Parameters
 
 MARGIN = 0.9  # of the time that the link alone would take: less is won than a measurement is off by
 ROWS = (1, 2, 4, 8, 16, 64)  # tokens that chose one expert, in the calibration
@@ -138,7 +138,7 @@ def calibrate(
     layout: ExpertLayout,
     waiting: Sequence[torch.Tensor],
     slots: Sequence[torch.Tensor],
-    compute: Callable[[dict[str, torch.Tensor], torch.Tensor], torch.Tensor],
+    compute: Callable[[Parameters, torch.Tensor], torch.Tensor],
     hidden: int,
     rows: Sequence[int] = ROWS,
 ) -> Calibration:

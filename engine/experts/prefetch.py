@@ -133,6 +133,11 @@ class Prefetcher:
         room.transfer.hurry(fetch)
         return fetch
 
+    @property
+    def busy(self) -> bool:
+        """Whether anybody at all is out."""
+        return self._outstanding > 0
+
     def anybody_for(self, layer: int) -> bool:
         """Whether somebody fetched ahead for ``layer`` has a slot."""
         return bool(self._out[layer])

@@ -21,7 +21,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from engine.experts.layout import ExpertLayout
+from engine.experts.layout import ExpertLayout, Parameters
 
 ROUNDS = 4  # passes of each way before the faster one stays; the first of each does not count
 
@@ -38,7 +38,7 @@ class Resident:
         self._routed: list[tuple[int, torch.Tensor]] = []  # layer, ids on the card
         self.race = Race()
 
-    def pick(self, layer: int, ids: torch.Tensor) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor]:
+    def pick(self, layer: int, ids: torch.Tensor) -> tuple[list[Parameters], torch.Tensor]:
         """Parameters of the experts ``ids`` (int64 ``[k]``, on the card) in ascending order, and that order of ``ids``.
         Queued; nobody waits."""
         self._routed.append((layer, ids))

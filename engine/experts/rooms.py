@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
-import torch
 
 from engine.experts.arena import Arena
 from engine.experts.cache import ExpertCache, Lease
 from engine.experts.device import Device
+from engine.experts.layout import Parameters
 from engine.experts.on_miss import Helper
 from engine.experts.transfer import Fetch, Transfer
 
-Served: TypeAlias = tuple[Sequence[int], Sequence[dict[str, torch.Tensor]]]  # expert ids, their parameters
+Served: TypeAlias = tuple[Sequence[int], Sequence[Parameters]]  # expert ids, their parameters
 Claim: TypeAlias = Callable[[int, int], Fetch | None]  # layer, key -> the early fetch of it, when there was one
 
 

@@ -15,7 +15,7 @@ from engine.experts.device import Device
 from engine.experts.foresight import Foresight
 from engine.experts.helping import Compute, let_processor_help
 from engine.experts.host_tier import HostTier
-from engine.experts.layout import ExpertLayout
+from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.observer import Observer, PassRecord, Phase
 from engine.experts.policies import make_policy
 from engine.experts.prefetch import Prefetcher
@@ -90,6 +90,7 @@ class ExpertRuntime:
         self._everybody: Resident | None = None  # kept while nobody leaves
         self.resident_pass: Resident | None = None  # in this pass the card picks the experts by itself
         self._began = 0.0
+        self._one_each = np.ones(experts, np.uint32)
 
     def share_with_kv(self, slots_at: Callable[[int], int]) -> None:
         """``slots_at(context)``: slots that may be held while the KV cache holds ``context`` tokens; at 0, all."""
@@ -163,6 +164,22 @@ class ExpertRuntime:
         """Raises Cancelled when a stop is wanted."""
         if self._stop_wanted():
             raise Cancelled("Stopped.")
+
+    def at_once(self, layer: int, experts: np.ndarray) -> list[Parameters] | None:
+        """The parameters of ``experts`` (int64, distinct, ascending) for one token, when all are here and nobody is
+        fetched ahead: no lease and no wait. They count as used; None when it takes ``serve``. Raises Cancelled."""
+        foresight, rooms = self._foresight, self._rooms_of[layer]
+        if len(rooms) > 1 or self._ahead.busy or (foresight is not None and foresight.asking):
+            return None
+        self.may_go_on()
+        slots = rooms[0].cache.here(layer, experts)
+        if slots is None:
+            return None
+        if foresight is not None:
+            foresight.routed(layer, experts, self._one_each[: len(experts)])
+        self.observer.used(layer, experts, self._one_each[: len(experts)], ())
+        views = rooms[0].arena.views
+        return [views[slot] for slot in slots]
 
     def _serve(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> Generator[Served]:
         foresight = self._foresight

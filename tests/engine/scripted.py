@@ -79,7 +79,9 @@ class Prompted:
     def bind(self, order: Any) -> None:
         self._order = order
 
-    def begin_pass(self, phase: str, tokens: int) -> None:
+    asking = True
+
+    def begin_pass(self, phase: str, tokens: int, unheard: bool = False) -> None:
         if phase == "decode":
             self._order(-1, self._guesses(-1))
 
