@@ -68,11 +68,12 @@ PREDICTORS: dict[str, str] = {
     "eam": "The experts that similar past requests called from here on (MoE-Infinity's rule).",
     "gate": "The next layers' own routers are asked about this layer's state.",
     "gate-fitted": "A map learnt while you chat, from what a router sees to what the next ones will say.",
+    "apprentice": "As gate, until gate-fitted has learnt to foresee more; then as that.",
     "call-sheet": "A map learnt while you chat that names the whole token's experts before it starts.",
     "blend": "All of them, weighed by who was right of late.",
 }
 
-DEFAULT_PREDICTOR = "gate-fitted"
+DEFAULT_PREDICTOR = "apprentice"
 
 Prefetch = Literal["auto", "on", "off"]
 PREFETCH: dict[Prefetch, str] = {

@@ -22,6 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from engine.errors import OptionError
+from engine.prediction.apprentice import Apprentice
 from engine.prediction.blend import Blend
 from engine.prediction.call_sheet import CallSheet
 from engine.prediction.collection import DEFAULT_CAPACITY
@@ -55,12 +56,13 @@ _PLAIN: dict[str, Callable[[Shape], Predictor]] = {
     "gate": Gate,
     "gate-fitted": GateFitted,
     "call-sheet": CallSheet,
+    "apprentice": Apprentice,
 }
 PREDICTORS = (
     *("none", "next-index", "popularity", "previous-token"),
-    *("eam", "gate", "gate-fitted", "call-sheet", "blend"),
+    *("eam", "gate", "gate-fitted", "apprentice", "call-sheet", "blend"),
 )
-NEED_HIDDEN = ("gate", "gate-fitted", "call-sheet")
+NEED_HIDDEN = ("gate", "gate-fitted", "apprentice", "call-sheet")
 _BLENDED = ("popularity", "previous-token", "eam", "gate", "gate-fitted", "call-sheet")
 
 
