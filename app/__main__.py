@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,6 +47,11 @@ def main(words: list[str] | None = None) -> int:
     return open_window(options.model)
 
 
+def this_program() -> list[str]:
+    """The command that starts Greenroom once more, as it is running now."""
+    return [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-m", "app"]
+
+
 def open_window(model: str | None) -> int:
     from app.program import Program, refuse_to_start
     from engine.paths import conversations_dir, data_dir
@@ -60,8 +66,10 @@ def open_window(model: str | None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # Python sees them at the next tick of a timer
         signal.signal(number, lambda *_: program.window.close())
     program.window.show()
-    program.window.start(model)
+    program.window.begin(model)
     status = program.run()
+    if program.restart:
+        subprocess.Popen([*this_program(), *(("--model", model) if model else ())])
     if not program.client.join(0.5):
         os._exit(status)  # the engine is stuck in foreign code; its files were closed or can be repaired
     return status

@@ -33,6 +33,7 @@ from engine.messages import (
     ModelOnHub,
     ModelUnloaded,
     PrefillProgress,
+    ProfileFacts,
     Progress,
     ShutDown,
     Started,
@@ -84,6 +85,7 @@ class EngineClient(QObject):
     expert_snapshot = Signal(object)
     cache_snapshot = Signal(object)
     memory_snapshot = Signal(object)
+    profile_facts = Signal(object)  # ProfileFacts
     what_if_progress = Signal(object)  # WhatIfProgress
     what_if_result = Signal(object)  # WhatIfResult
     failed = Signal(object)  # Failed
@@ -242,6 +244,8 @@ class EngineClient(QObject):
                 self.cache_snapshot.emit(event)
             case MemorySnapshot():
                 self.memory_snapshot.emit(event)
+            case ProfileFacts():
+                self.profile_facts.emit(event)
             case WhatIfProgress():
                 self.what_if_progress.emit(event)
             case WhatIfResult():

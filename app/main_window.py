@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, Qt, QTimer, Signal, Slot
@@ -21,22 +20,21 @@ from app.chat.empty import EmptyState
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.conversations import Conversations
 from app.dialogs.model_picker import ModelPicker
-from app.dialogs.what_if import WhatIfDialog
-from app.dialogs.what_if_figures import arrival_rate
 from app.drafts import Drafts
 from app.engine_client import EngineClient
 from app.export import export_conversation
-from app.model_state import DEMO, ModelState
+from app.model_state import ModelState
 from app.panels_column import PanelsColumn
 from app.panels_link import connect_panels
 from app.settings import Settings
 from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
+from app.surfaces import Surfaces
 from app.theme import Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
-from engine.messages import CacheSnapshot, LoadModel, ModelLoaded, Sampling
+from engine.messages import LoadModel, ModelLoaded, Sampling
 
 log = logging.getLogger("greenroom.window")
 
@@ -59,9 +57,6 @@ class MainWindow(QMainWindow):
         self._closing = False
         self._context_used = 0
         self._picker: ModelPicker | None = None
-        self._what_if: WhatIfDialog | None = None
-        self._last_cache: CacheSnapshot | None = None
-        self._folder = conversations
         self.state = ModelState(client, settings, self)
         self.top = TopBar(theme, self.state)
         self.background = Background(self)
@@ -81,6 +76,7 @@ class MainWindow(QMainWindow):
         self.conversations = Conversations(
             conversations, self.sidebar, self.chat, self.drafts, self.toast, self.undo_toast, self.background, self
         )
+        self.surfaces = Surfaces(self, conversations)
         self._make_menus()
         self._connect()
         self._restore()
@@ -192,10 +188,16 @@ class MainWindow(QMainWindow):
         self._add(file, self.tr("&Import conversations…"), "", self.conversations.ask_for_import)
         self._undo = self._add(file, self.tr("&Undo delete"), "Ctrl+Shift+Z", self.conversations.undo)
         file.addSeparator()
+        preferences = self._add(file, self.tr("&Preferences…"), "Ctrl+,", self.surfaces.open_preferences)
+        preferences.setMenuRole(QAction.MenuRole.PreferencesRole)
+        file.addSeparator()
         quit_action = self._add(file, self.tr("&Quit"), "Ctrl+Q", self.close)
         quit_action.setMenuRole(QAction.MenuRole.QuitRole)
         session = bar.addMenu(self.tr("&Session"))
-        self._add(session, self.tr("&What if…"), "Ctrl+Shift+W", self.open_what_if)
+        self._add(session, self.tr("&What if…"), "Ctrl+Shift+W", self.surfaces.open_what_if)
+        self._add(session, self.tr("What was &learnt…"), "Ctrl+Shift+L", self.surfaces.open_profile)
+        session.addSeparator()
+        self._stop = self._add(session, self.tr("&Stop the answer"), "Ctrl+.", self.stop)
         view = bar.addMenu(self.tr("&View"))
         self._show_sidebar = self._add(view, self.tr("&Conversations"), "Ctrl+B", self._toggle_sidebar)
         self._show_panels = self._add(view, self.tr("&Panels"), "Ctrl+J", self._toggle_panels)
@@ -216,10 +218,13 @@ class MainWindow(QMainWindow):
             action.setChecked(self.settings.theme == name)
             action.setData(name)
             group.addAction(action)
-        group.triggered.connect(self._choose_theme)
+        group.triggered.connect(lambda action: self.set_theme(action.data()))
+        self._themes = group
         help_menu = bar.addMenu(self.tr("&Help"))
-        self._add(help_menu, self.tr("&Keyboard"), "F1", self._show_keys)
-        self._add(help_menu, self.tr("&About Greenroom"), "", self._show_about)
+        self._add(help_menu, self.tr("&Keyboard"), "F1", self.surfaces.show_keys)
+        self._add(help_menu, self.tr("&Welcome"), "", self.surfaces.show_welcome)
+        about = self._add(help_menu, self.tr("&About Greenroom"), "", self.surfaces.show_about)
+        about.setMenuRole(QAction.MenuRole.AboutRole)
 
     def _add(self, menu: QMenu, text: str, keys: str, slot: object) -> QAction:
         action = menu.addAction(text)
@@ -248,7 +253,7 @@ class MainWindow(QMainWindow):
         self.composer.input.paged.connect(self.transcript.page)
         self.empty.prompt_chosen.connect(self.send)
         self.empty.choose_model.connect(self.open_picker)
-        self.empty.load_demo.connect(lambda: self.load(LoadModel(DEMO)))
+        self.empty.load_demo.connect(self.surfaces.load_demo)
         self.empty.cancelled.connect(self.state.cancel)
         self.transcript.link_clicked.connect(lambda address: messages.ask_to_open(self, address))
         self.columns.splitterMoved.connect(self._place_composer)
@@ -259,17 +264,32 @@ class MainWindow(QMainWindow):
         self.state.changed.connect(self._refresh)
         self.state.loaded.connect(self._model_loaded)
         self.state.refused.connect(self._model_refused)
-        self.client.cache_snapshot.connect(self._keep_cache)
         self.panels.changed.connect(self._panels_changed)
         connect_panels(self.panels, self.chat)
         self.client.stopped.connect(self._engine_stopped)
 
+    def begin(self, model: str | None = None) -> None:
+        """As ``start``; but the first time ever, ask before anything is loaded, for the demo is a download."""
+        if model is None and not self.settings.welcomed and not self.settings.last_source:
+            self.state.problem = self.tr("Load the demo, or choose a model.")
+            self.start_with(None)
+            self.surfaces.greet()
+        else:
+            self.start(model)
+        if self.settings.note:
+            self.toast.say(self.settings.note)
+            self.settings.note = ""
+
     def start(self, model: str | None = None) -> None:
         """Start the engine, and load the first model once it can."""
-        first = self.state.first_model(model)
+        self.start_with(self.state.first_model(model))
+
+    def start_with(self, first: LoadModel | None) -> None:
+        """Load this once the engine is there; start the engine, if it was not."""
         if first is not None:
             self.client.ready.connect(lambda event: self.state.load(first), Qt.ConnectionType.SingleShotConnection)
-        self.client.start()
+        if not self.client.running:
+            self.client.start()
         self._refresh()
 
     @Slot()
@@ -291,6 +311,7 @@ class MainWindow(QMainWindow):
         self._export.setEnabled(self.chat.session.path is not None)
         self._copy_all.setEnabled(bool(self.chat.session.turns))
         self._undo.setEnabled(self.conversations.can_undo)
+        self._stop.setEnabled(busy or state.loading is not None)
         self.chat.refresh_actions()
         self.sidebar.set_writing(self.chat.writing_in)
         self.centre.setCurrentWidget(self.empty if self.transcript.empty else self.transcript)
@@ -405,41 +426,6 @@ class MainWindow(QMainWindow):
         self.composer.meter.set_context(0, 0)
         self.state.load(command)
 
-    @Slot(object)
-    def _keep_cache(self, snapshot: CacheSnapshot) -> None:
-        self._last_cache = snapshot
-
-    @Slot()
-    def open_what_if(self) -> None:
-        if self._what_if is None:
-            self._what_if = WhatIfDialog(self.client, self.theme, self.background, self._folder, self)
-            self._what_if.use_wanted.connect(self._ask_to_use)
-        self._what_if.open_for(self.chat.session.path, self.state.model, arrival_rate(self._last_cache))
-
-    @property
-    def what_if(self) -> WhatIfDialog | None:
-        """The dialog for what other choices would have cost, once it was opened."""
-        return self._what_if
-
-    @Slot(str, str)
-    def _ask_to_use(self, policy: str, experts: str) -> None:
-        """Load the present model again with these, if the user still wants to once told what that means."""
-        model, wanted = self.state.model, self.state.wanted
-        if model is None or wanted is None or self._what_if is None:
-            return
-        words = self.tr("%1 is unloaded and comes back with the policy %2 and %3 for experts.")
-        words = words.replace("%1", model.name).replace("%2", policy).replace("%3", experts)
-        if self.chat.busy:
-            words += " " + self.tr("The answer under way is stopped; its text so far stays.")
-        dialog = messages.SmallDialog(self._what_if, self.tr("Load the model again?"))
-        dialog.add_text(words)
-        dialog.add_button(self.tr("Cancel"))
-        dialog.add_button(self.tr("Load"), primary=True)
-        dialog.buttons.accepted.connect(lambda: self.load(replace(wanted, policy=policy, experts=experts)))
-        dialog.buttons.accepted.connect(dialog.accept)
-        dialog.buttons.accepted.connect(self._what_if.accept)
-        dialog.present()
-
     @Slot()
     def export(self) -> None:
         session = self.chat.session
@@ -464,18 +450,28 @@ class MainWindow(QMainWindow):
             self.panels.bring_back()
         self._show_columns(self.sidebar.isVisibleTo(self) and (self.width() >= ROOM_FOR_ALL or not shown), shown)
 
-    @Slot(QAction)
-    def _choose_theme(self, action: QAction) -> None:
-        self.settings.theme = action.data()
-        self.theme.set_mode(action.data())
+    @Slot(bool, bool)
+    def set_columns(self, sidebar: bool, panels: bool) -> None:
+        """Show or fold the conversations and the panels, and keep it so."""
+        self.settings.sidebar_open, self.settings.panels_open = sidebar, panels
+        if panels and self.panels.empty:
+            self.panels.bring_back()
+        self._show_columns(sidebar, panels)
+
+    @Slot(str)
+    def set_theme(self, name: str) -> None:
+        """ "system", "light" or "dark", and keep it so."""
+        self.settings.theme = name
+        self.theme.set_mode(name)  # type: ignore[arg-type]
+        for action in self._themes.actions():
+            action.setChecked(action.data() == name)
 
     @Slot()
-    def _show_keys(self) -> None:
-        messages.show_keys(self)
-
-    @Slot()
-    def _show_about(self) -> None:
-        messages.show_about(self, self.state.engine)
+    def forget_picker(self) -> None:
+        """What the picker offers first has changed: the next one is made anew."""
+        if self._picker is not None:
+            self._picker.deleteLater()
+            self._picker = None
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and (self.chat.busy or self.state.loading is not None):
@@ -492,6 +488,7 @@ class MainWindow(QMainWindow):
             self.drafts.save()
             self.panels.show_windows(False)
             self.conversations.close()
+            self.surfaces.close()
             self.background.close()
         if self._closing or not self.client.running:
             event.accept()

@@ -1,14 +1,14 @@
 """Which model is there, or on its way: asks the engine for it and remembers the choice for the next start.
 
-Before a load begins its source is written into the settings, and taken out when the load ends in any way that the
-program survives. A start that still finds it there knows that the last load took the program down, and does not try
-that model again by itself.
+Before a load begins its source is written into the settings, and taken out when the load failed, when the model has
+answered, or when the program is closed. A start that still finds it there knows that this model took the program down,
+while it was loaded or at its first answer, and does not try it again by itself.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -48,10 +48,12 @@ class ModelState(QObject):
         self.loading: Loading | None = None
         self.problem = ""  # why there is no model, in a sentence
         self.stopping = False
+        self.broken = False  # the engine could not start
         client.ready.connect(self._ready)
         client.progress.connect(self._progress)
         client.model_loaded.connect(self._loaded)
         client.model_unloaded.connect(self._unloaded)
+        client.finished.connect(self._answered)
         client.failed.connect(self._failed)
 
     @property
@@ -67,10 +69,16 @@ class ModelState(QObject):
         """What to load at the start: what was asked for, else the last model, else the demo; None after a crash."""
         settings = self._settings
         crashed, settings.loading_source = settings.loading_source, ""
-        source = asked_for or settings.last_source or DEMO
+        if settings.startup == "none" and not asked_for:
+            self.problem = self.tr(
+                "Choose a model, or load the demo. The preferences say that none is loaded at the start."
+            )
+            return None
+        chosen = settings.startup_source if settings.startup == "chosen" else ""
+        source = asked_for or chosen or settings.last_source or DEMO
         if crashed and crashed == source and not asked_for:
             self.problem = self.tr(
-                "Loading “%1” ended the program the last time, so it was not loaded again. "
+                "“%1” ended the program the last time, before it had answered, so it was not loaded again. "
                 "Choose it once more with less memory for experts, or choose another model."
             ).replace("%1", source)
             return None
@@ -86,7 +94,22 @@ class ModelState(QObject):
         # the demo would fit whole; with half of its experts one sees them come and go
         return LoadModel(source, experts="50%") if source == DEMO else LoadModel(source)
 
+    def with_preferences(self, command: LoadModel) -> LoadModel:
+        """What the command leaves as it is by default is as the preferences say."""
+        settings, plain = self._settings, LoadModel(command.source)
+        preferred = {
+            "threads": int(settings.threads),
+            "predictor": settings.predictor,
+            "prefetch": settings.prefetch,
+            "reads": settings.reads,
+        }
+        open_to_choice = {
+            name: value for name, value in preferred.items() if getattr(command, name) == getattr(plain, name)
+        }
+        return replace(command, **open_to_choice)  # type: ignore[arg-type]
+
     def load(self, command: LoadModel) -> None:
+        command = self.with_preferences(command)
         self._wanted = command
         self._settings.loading_source = command.source
         self.model, self.problem, self.stopping = None, "", False
@@ -120,10 +143,14 @@ class ModelState(QObject):
             settings.last_source, settings.last_experts = wanted.source, wanted.experts
             settings.last_policy, settings.last_context = wanted.policy, wanted.context
             settings.last_device, settings.last_dtype = wanted.device, wanted.dtype
-        settings.loading_source = ""
         self.loading, self.problem, self.model, self.stopping = None, "", event, False
         self.changed.emit()
         self.loaded.emit(event)
+
+    @Slot()
+    def _answered(self) -> None:
+        """The model has shown that it can: the next start may load it again."""
+        self._settings.loading_source = ""
 
     @Slot()
     def _unloaded(self) -> None:
@@ -134,6 +161,7 @@ class ModelState(QObject):
     def _failed(self, event: Failed) -> None:
         if event.details:
             log.error("The engine failed to %s: %s\n%s", event.doing, event.text, event.details)
+        self.broken = self.broken or event.doing == "start"
         if event.doing in ("load", "start"):
             self._settings.loading_source = ""
             self.loading, self.problem, self.stopping = None, event.text, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import cast
@@ -10,13 +11,17 @@ from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
 
 from app.crash import CrashKeeper
+from app.data_folder import MoveRefused, finish
 from app.engine_client import EngineClient
 from app.garbage import GarbageCollector
 from app.main_window import MainWindow
 from app.messages import version
 from app.settings import Settings
 from app.theme import Mode, Theme
+from engine.errors import explain
 from engine.paths import resources_dir
+
+log = logging.getLogger("greenroom.program")
 
 
 def application() -> QApplication:
@@ -40,14 +45,27 @@ class Program:
         self.crashes = CrashKeeper(logs)
         self.crashes.install()
         self.settings = Settings(settings)
-        self.theme = Theme(cast(Mode, self.settings.theme))
+        self.theme = Theme(cast(Mode, self.settings.theme), font_size=int(self.settings.font_size))
         self.client = EngineClient()
         program = f"greenroom {version()}"
         self.window = MainWindow(self.client, self.theme, self.settings, conversations, program)
         self.garbage = GarbageCollector(self._busy)
         self.client.ready.connect(self.garbage.set_aside)
         self.window.state.load_began.connect(self.garbage.collect_soon)
-        self.window.closed.connect(self.app.quit)
+        self.restart = False  # once everything is closed, start again
+        self.window.closed.connect(self._closed)
+
+    def _closed(self) -> None:
+        """Nothing writes to the data folder any more: a move of it can be finished."""
+        move = self.window.surfaces.move
+        if move is not None:
+            self.restart = True
+            try:
+                finish(move)
+            except (MoveRefused, OSError) as error:
+                log.warning("the data were not moved: %s", error)
+                self.settings.note = explain(error)
+        self.app.quit()
 
     def _busy(self) -> bool:
         return self.window.chat.busy or self.window.state.loading is not None

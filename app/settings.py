@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from engine.messages import DEFAULT_POLICY
+from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, PREDICTORS, PREFETCH, READ_MODES
 
 log = logging.getLogger("greenroom.settings")
 
@@ -80,6 +80,9 @@ class Settings:
 
     # the window
     theme = Option("system", one_of("system", "light", "dark"))
+    font_size = Option(14, between(11, 22))  # px of running text; everything else keeps its proportion
+    note = Option("")  # a sentence that the next start has to tell
+    welcomed = Option(False)  # the first start's welcome was seen
     geometry = Option("")  # QWidget.saveGeometry, base64
     sidebar_open = Option(True)
     panels_open = Option(True)
@@ -101,7 +104,14 @@ class Settings:
     last_context = Option(0, between(0, 100_000_000))
     last_device = Option("auto")
     last_dtype = Option("auto")
-    loading_source = Option("")  # set while a model loads: still set at the next start means that the load crashed
+    startup = Option("last", one_of("last", "none", "chosen"))  # which model the next start loads
+    startup_source = Option("")  # the chosen one
+    # set before a load, gone once the model has answered or the program closed well: still set means a crash
+    loading_source = Option("")
+    threads = Option(0, between(0, 1024))  # 0: all but one
+    predictor = Option(DEFAULT_PREDICTOR, one_of(*PREDICTORS))
+    prefetch = Option("auto", one_of(*PREFETCH))
+    reads = Option("auto", one_of(*READ_MODES))
     model_folders: Option[tuple[str, ...]] = Option(())  # where the picker looks besides the demo and the hub cache
 
     def __init__(self, path: Path | None) -> None:

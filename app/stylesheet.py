@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -96,8 +97,8 @@ QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox {
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus { border: 1px solid $accent; }
 QSpinBox:disabled, QDoubleSpinBox:disabled { color: $text_faint; }
 QFrame#sideSheet QAbstractSpinBox { padding: 4px 8px; }
-QFrame#sideSheet QAbstractSpinBox::up-button { width: 6px; border: none; }
-QFrame#sideSheet QAbstractSpinBox::down-button { width: 6px; border: none; }
+QAbstractSpinBox::up-button { width: 6px; border: none; }
+QAbstractSpinBox::down-button { width: 6px; border: none; }
 QAbstractSpinBox QLineEdit { background: transparent; border: none; border-radius: 0; padding: 0; min-height: 0; }
 QComboBox::drop-down { border: none; width: 20px; }
 QComboBox QAbstractItemView {
@@ -168,6 +169,7 @@ QSplitter::handle { background: transparent; }
 """)
 
 
-def stylesheet(colors: Colors) -> str:
-    """The application's style sheet in these colours."""
-    return _TEMPLATE.substitute({name: value for name, value in vars(colors).items() if isinstance(value, str)})
+def stylesheet(colors: Colors, scale: float = 1.0) -> str:
+    """The application's style sheet in these colours. scale: of every font size."""
+    sheet = _TEMPLATE.substitute({name: value for name, value in vars(colors).items() if isinstance(value, str)})
+    return re.sub(r"font-size: (\d+)px", lambda found: f"font-size: {round(int(found[1]) * scale)}px", sheet)

@@ -49,6 +49,10 @@ def _families() -> tuple[str, str]:
     )
 
 
+BODY = 14  # px, of running text as it is designed
+_scale = 1.0  # what the user's font size makes of every size
+
+
 _ROLES: dict[FontRole, tuple[int, QFont.Weight]] = {
     "body": (14, QFont.Weight.Normal),
     "small": (12, QFont.Weight.Normal),
@@ -64,7 +68,7 @@ def font(
     """The font of a role; ``size`` in px and ``weight`` override the role's. Figures have tabular digits by default."""
     role_size, role_weight = _ROLES[role]
     result = QFont(_families()[1 if role == "mono" else 0])
-    result.setPixelSize(size or role_size)
+    result.setPixelSize(round((size or role_size) * _scale))
     result.setWeight(weight or role_weight)
     result.setHintingPreference(QFont.HintingPreference.PreferNoHinting)
     if role == "mono":
@@ -82,7 +86,7 @@ def line_height(used: QFont, factor: float = 1.5) -> float:
 
 def stylesheet(colors: Colors) -> str:
     """The application's style sheet, for the Fusion style."""
-    return _stylesheet(colors)
+    return _stylesheet(colors, _scale)
 
 
 def palette(colors: Colors) -> QPalette:
@@ -120,8 +124,10 @@ class Theme(QObject):
 
     changed = Signal()
 
-    def __init__(self, mode: Mode = "system", parent: QObject | None = None) -> None:
+    def __init__(self, mode: Mode = "system", parent: QObject | None = None, font_size: int = BODY) -> None:
         super().__init__(parent)
+        global _scale
+        _scale = font_size / BODY
         self._mode: Mode = mode
         self._dark = self._wants_dark()
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._refresh)
@@ -151,6 +157,22 @@ class Theme(QObject):
         self._tell_system()
         self._refresh()
 
+    @property
+    def font_size(self) -> int:
+        """Of running text, px."""
+        return round(BODY * _scale)
+
+    def set_font_size(self, size: int) -> None:
+        """Give running text this size, px, and everything else its proportion to it; at once."""
+        global _scale
+        before, _scale = _scale, size / BODY
+        app = QApplication.instance()
+        if before == _scale or not isinstance(app, QApplication):
+            return
+        app.setFont(font("body"))
+        self._apply(before)
+        self.changed.emit()
+
     def _tell_system(self) -> None:
         """Title bars and the system's own dialogs follow too, where the system can do that."""
         schemes = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}
@@ -169,9 +191,17 @@ class Theme(QObject):
             self._apply()
             self.changed.emit()
 
-    def _apply(self) -> None:
-        """Dress the whole application."""
+    def _apply(self, before: float | None = None) -> None:
+        """Dress the whole application. before: the scale that widgets' own fonts still have; None: the present one."""
         app = QApplication.instance()
         if isinstance(app, QApplication):
+            # a new style sheet gives widgets back the fonts they were made with
+            own = [w for w in app.allWidgets() if w.testAttribute(Qt.WidgetAttribute.WA_SetFont)]
+            fonts = [(widget, widget.font()) for widget in own if widget.font().pixelSize() > 0]
             app.setPalette(palette(self.colors))
             app.setStyleSheet(stylesheet(self.colors))
+            for widget, look in fonts:
+                if before is not None:
+                    look.setPixelSize(round(round(look.pixelSize() / before) * _scale))
+                if widget.font() != look:
+                    widget.setFont(look)

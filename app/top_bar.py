@@ -109,7 +109,13 @@ class TopBar(QWidget):
         layout.addWidget(self.menus)
         layout.addStretch(1)
         layout.addWidget(self.pill)
-        self.setFixedHeight(44)
+        theme.changed.connect(self._fit)
+        self._fit()
+
+    def _fit(self) -> None:
+        """As high as the menus' letters want."""
+        self.setFixedHeight(max(44, self.menus.sizeHint().height() + space(3)))
+        self.menus.setMinimumWidth(self.menus.sizeHint().width())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.menus.setMinimumWidth(self.menus.sizeHint().width())  # the pill gives way, not the menus

@@ -1,22 +1,77 @@
 """Where Greenroom keeps the user's files.
 
 Everything the user owns (conversations, settings, models built here) is in one data folder, never in a cache folder
-that the system may empty. ``GREENROOM_DATA`` moves it, for tests and for people who keep data on another disk.
+that the system may empty. A small file in the usual place, ``moved.json``, says where the user moved it;
+``GREENROOM_DATA`` says so from outside, and wins.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import os
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from platformdirs import user_data_path
 
+POINTER = "moved.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where the data folder is now, and the folder it was copied from, kept until the user lets it go ("": gone)."""
+
+    folder: str
+    old: str = ""
+
+
+def default_dir() -> Path:
+    """Where data are unless they were moved."""
+    return user_data_path("greenroom", appauthor=False)
+
+
+def set_from_outside() -> bool:
+    """Whether ``GREENROOM_DATA`` says where the data are."""
+    return bool(os.environ.get("GREENROOM_DATA"))
+
+
+def moved() -> Moved | None:
+    """Where the user moved the data folder; None when it is where it always is. A damaged note is as good as none."""
+    try:
+        stored = json.loads((default_dir() / POINTER).read_text(encoding="utf-8"))
+        if not isinstance(stored["folder"], str) or not Path(stored["folder"]).is_absolute():
+            return None
+        return Moved(stored["folder"], str(stored.get("old", "")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def note_move(note: Moved) -> None:
+    """From the next start on the data are there. Whole or not at all; OSError when the disk takes nothing."""
+    folder = default_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{POINTER}.{os.getpid()}"
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(asdict(note), file, ensure_ascii=False)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(folder / POINTER)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
 
 def data_dir() -> Path:
-    """The user's data folder; created on first use."""
+    """The user's data folder; created on first use. OSError when it was moved to a place that is not there now."""
     override = os.environ.get("GREENROOM_DATA")
-    folder = Path(override) if override else user_data_path("greenroom", appauthor=False)
+    note = moved() if not override else None
+    folder = Path(override) if override else Path(note.folder) if note else default_dir()
+    if note and not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the disk it was moved to is not there", str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -41,6 +41,7 @@ from engine.messages import (
     Stopped,
     StopWhatIf,
     UnloadModel,
+    UseProfile,
     WhatIf,
 )
 from engine.models.download import Downloads
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("greenroom.engine")
 
-Question = ListModels | InspectModel | PlanMemory | CountTokens
+Question = ListModels | InspectModel | PlanMemory | CountTokens | UseProfile
 Emit = Callable[[Event], None]
 
 
@@ -194,6 +195,10 @@ class EngineService:
             try:
                 if isinstance(question, PlanMemory):
                     self._plan(question)
+                elif isinstance(question, UseProfile):
+                    from engine.prediction.deeds import use_profile
+
+                    self._emit(use_profile(question))
                 elif isinstance(question, ListModels):
                     from engine.models.catalog import find_models
 
@@ -207,6 +212,8 @@ class EngineService:
             except Exception as error:
                 if isinstance(question, PlanMemory):
                     self._fail("plan", error, question.source)
+                elif isinstance(question, UseProfile):
+                    self._fail("profile", error, question.signature)
                 else:
                     self._fail("list", error)
 

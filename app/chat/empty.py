@@ -93,7 +93,7 @@ class EmptyState(QWidget):
             panels = self.tr("The panels on the right show which experts speak, and what each token costs.")
             self.hint.setText("\n\n".join((*model.notes, panels)))
         elif state.problem:
-            title = self.tr("No model is loaded") if state.engine else self.tr("The engine could not start")
+            title = self.tr("The engine could not start") if state.broken else self.tr("No model is loaded")
             self._show(title, state.problem)
         elif state.loading is not None:
             detail = self.tr("stopping…") if state.stopping else state.loading.detail

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData, Qt, Signal, Slot
+from PySide6.QtCore import QEvent, QMimeData, Qt, Signal, Slot
 from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
@@ -22,6 +22,9 @@ class Input(QPlainTextEdit):
     height_changed = Signal()
     files_given = Signal(list)  # paths that were dropped or pasted
 
+    _lines = 0
+    _most = MAX_LINES
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -33,8 +36,6 @@ class Input(QPlainTextEdit):
         self.viewport().setAutoFillBackground(False)
         self.document().setDocumentMargin(0)
         self._composing = False
-        self._lines = 0
-        self._most = MAX_LINES
         self.textChanged.connect(self.measure)
         self.measure()
 
@@ -57,6 +58,12 @@ class Input(QPlainTextEdit):
             line = math.ceil(QFontMetricsF(self.font()).lineSpacing())
             self.setFixedHeight(min(lines, self._most) * line + 4)
             self.height_changed.emit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self._lines = 0
+            self.measure()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -24,7 +24,7 @@ class ContextMeter(QWidget):
         self._compact = False
         self.setFont(font("small", tabular=True))
         self.setMinimumHeight(20)
-        theme.changed.connect(self.update)
+        theme.changed.connect(self._say)
         self.hide()
 
     def set_context(self, used: int, total: int) -> None:

@@ -182,7 +182,6 @@ def test_last_model_is_loaded_with_its_options(bench: Bench, tmp_path: Path) -> 
     bench.start()
     command = bench.engine.sent[0]
     assert (command.source, command.experts, command.policy) == ("org/model", "25%", "lfu")  # type: ignore[union-attr]
-    assert bench.settings.loading_source == ""
 
 
 # ------------------------------------------------------------------------------------------ conversations

@@ -155,9 +155,9 @@ def test_a_click_picks_the_nearest_line_but_never_the_bound(chart: WhatIfChart) 
 
 
 def opened(window: MainWindow) -> WhatIfDialog:
-    window.open_what_if()
-    assert window.what_if is not None
-    return window.what_if
+    window.surfaces.open_what_if()
+    assert window.surfaces.what_if is not None
+    return window.surfaces.what_if
 
 
 def test_without_an_answer_it_says_what_to_do(bench: Bench, qtbot) -> None:

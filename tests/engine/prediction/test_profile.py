@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.errors import OptionError
+from engine.messages import UseProfile
 from engine.prediction import profile as profiles
+from engine.prediction.deeds import use_profile
 from engine.prediction.profile import (
     Profile,
     ProfileError,
@@ -195,3 +198,20 @@ def test_import_refuses_what_is_not_this_models(learnt: Profile, tmp_path: Path)
         save_profile(learnt)
         export_profile("a1b2", tmp_path / "no such folder" / "out.npz")
     assert not (tmp_path / "data" / "profiles" / "ffff.npz").exists()
+
+
+def test_a_face_can_look_at_it_move_it_and_forget_it(tmp_path: Path) -> None:
+    shape = Shape(2, 4, 1, 8)
+    nothing = use_profile(UseProfile("model"))
+    assert (nothing.there, nothing.requests) == (False, 0)
+    save_profile(Profile("model", shape, {"eam/decode": np.zeros((3, 2, 4))}, accuracy={"gate": [0.5, None]}))
+    kept = tmp_path / "kept.npz"
+    told = use_profile(UseProfile("model", "export", str(kept)))
+    assert (told.there, told.requests, told.accuracy) == (True, 3, (("gate", (0.5, None)),))
+    assert told.bytes == profile_path("model").stat().st_size
+    assert not use_profile(UseProfile("model", "clear")).there
+    assert use_profile(UseProfile("model", "import", str(kept))).requests == 3
+    with pytest.raises(OptionError, match="Name the file"):
+        use_profile(UseProfile("model", "export"))
+    with pytest.raises(OptionError, match="another model"):
+        use_profile(UseProfile("other", "import", str(kept)))
