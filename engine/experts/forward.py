@@ -128,9 +128,9 @@ def _summed(experts: _Experts, outputs: Tensor, weights: Tensor, order: list[int
 def _picked_by_the_card(experts: _Experts, resident: Resident, hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     """Nobody can be missing, so the host need not know who is wanted: everything is queued and nothing waited for. The
     same calls on the same numbers as below."""
-    views, order = resident.pick(experts.greenroom_layer, ids)
+    views, ascending_weights = resident.pick(experts.greenroom_layer, ids, weights)
     outputs = _experts_on_one_row(experts, views, hidden)
-    return (outputs * weights.index_select(0, order).unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
+    return (outputs * ascending_weights.unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
 
 
 def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:

@@ -38,16 +38,15 @@ class Resident:
         self._routed: list[tuple[int, torch.Tensor]] = []  # layer, ids on the card
         self.race = Race()
 
-    def pick(self, layer: int, ids: torch.Tensor) -> tuple[list[Parameters], torch.Tensor]:
-        """Parameters of the experts ``ids`` (int64 ``[k]``, on the card) in ascending order, and that order of ``ids``.
-        Queued; nobody waits."""
+    def pick(self, layer: int, ids: torch.Tensor, weights: torch.Tensor) -> tuple[list[Parameters], torch.Tensor]:
+        """Parameters of the experts ``ids`` (int64 ``[k]``, on the card) in ascending order, and their weights in that
+        order. Queued; nobody waits. A number beyond the last expert means nobody: his weight is 0."""
         self._routed.append((layer, ids))
         ascending, order = ids.sort()
-        words = self._words[layer]
-        places = ascending.clamp(max=len(words) - 1)  # whoever means nobody by a number beyond is found out later
-        layout = self._layouts[layer]
-        blobs = words.index_select(0, places).view(torch.uint8)
-        return [layout.views(blob) for blob in blobs.unbind(0)], order
+        words, layout = self._words[layer], self._layouts[layer]
+        blobs = words.index_select(0, ascending.clamp(max=len(words) - 1)).view(torch.uint8)
+        sorted_weights = weights.index_select(0, order).masked_fill(ascending >= len(words), 0)
+        return [layout.views(blob) for blob in blobs.unbind(0)], sorted_weights
 
     def routed(self) -> list[tuple[int, list[int]]]:
         """(layer, ids as the router gave them) of the layers that ran since the last call; waits for the card."""

@@ -15,6 +15,7 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from engine import loading
 from engine.errors import MemoryPlanError
 from engine.experts import forward
+from engine.experts.device import CudaDevice
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import expert_layout
 from engine.experts.store import DiskStore
@@ -99,8 +100,10 @@ def test_greedy_tokens_are_the_stock_models(
 
 
 def test_what_ram_holds_is_read_from_disk_once(
-    cards: list[StandIn], disk_reads: Counter[tuple[int, int]], tmp_path: Path
+    cards: list[StandIn], disk_reads: Counter[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    landed: list[int] = []
+    monkeypatch.setattr(CudaDevice, "landing", lambda self, arena, slot: landed.append(slot))
     loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "25%", device="cuda", threads=1))
     (tier,) = tiers(loaded)
     assert tier.places == loaded.info.total_experts
@@ -111,6 +114,7 @@ def test_what_ram_holds_is_read_from_disk_once(
     assert set(disk_reads.values()) == {1}
     assert cards[0].copied == fetched > 2 * len(disk_reads)
     assert tier.hits == fetched - len(disk_reads)
+    assert landed == []  # the card copies straight out of RAM
 
 
 def test_ram_for_experts_is_what_the_plan_gives(
@@ -130,6 +134,7 @@ def test_ram_for_experts_is_what_the_plan_gives(
     held = [sum(tier.holds(layer, expert) for layer in range(3) for expert in range(8)) for tier in both]
     loaded.close()
     assert max(held) <= 6
+    assert all(tier.misses > tier.places for tier in both)  # what was lent came back
     assert sum(disk_reads.values()) > len(disk_reads)  # some were read again
     monkeypatch.setattr(psutil, "virtual_memory", lambda: real)
     plain = load(LoadModel(str(folder), "100%", device="cuda", threads=1, dtype="float32"))

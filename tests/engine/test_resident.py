@@ -210,22 +210,24 @@ def test_when_slots_are_given_back_the_host_asks_again(
     loaded.close()
 
 
-def test_a_router_that_names_one_twice_is_left_to_the_usual_way(
-    on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("names", ["one twice", "nobody"])
+def test_a_router_that_names_fewer_than_it_might_is_left_to_the_usual_way(
+    on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str
 ) -> None:
     by_card(monkeypatch, True)
     honest = forward.experts_forward
 
-    def twice(module: Any, hidden: Any, index: Any, weights: Any) -> Any:
-        index = index.clone()
-        index[:, 1] = index[:, 0]
+    def fewer(module: Any, hidden: Any, index: Any, weights: Any) -> Any:
+        if len(index) == 1:
+            index = index.clone()
+            index[:, 1] = index[:, 0] if names == "one twice" else module.num_experts
         return honest(module, hidden, index, weights)
 
-    monkeypatch.setitem(ALL_EXPERTS_FUNCTIONS._global_mapping, forward.IMPLEMENTATION, twice)
+    monkeypatch.setitem(ALL_EXPERTS_FUNCTIONS._global_mapping, forward.IMPLEMENTATION, fewer)
     loaded = opened(make_tiny("qwen2_moe", tmp_path / "m"))
     tokens, records = answer(loaded)
     assert loaded.runtime._everybody is None
-    assert {int(record.counts[0].max()) for record in records[1:]} == {2}
+    assert {int(record.counts[0].max()) for record in records[1:]} == {2 if names == "one twice" else 1}
     loaded.close()
     small = opened(make_tiny("qwen2_moe", tmp_path / "m"), "25%", warm=False)
     assert answer(small)[0] == tokens

@@ -151,9 +151,9 @@ def test_a_refill_that_does_not_wait_for_the_reader_is_found_out(
 def test_a_card_that_picks_other_experts_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Resident.pick
 
-    def pick(self: Resident, layer: int, ids: torch.Tensor) -> Any:
-        parameters, order = honest(self, layer, ids)
-        return [*parameters[1:], parameters[0]], order
+    def pick(self: Resident, layer: int, ids: torch.Tensor, weights: torch.Tensor) -> Any:
+        parameters, ascending = honest(self, layer, ids, weights)
+        return [*parameters[1:], parameters[0]], ascending
 
     monkeypatch.setattr(Resident, "pick", pick)
     looked = check.Check("cpu", True, tmp_path, 60)
