@@ -20,7 +20,7 @@ from engine.experience import Experience
 from engine.experts import forward
 from engine.experts.arena import Arena
 from engine.experts.layout import expert_layout
-from engine.experts.resident import ROUNDS, Race, cycles
+from engine.experts.resident import ROUNDS, Race, Resident, cycles
 from engine.generation.generate import Decoded, Ended, Prefilled, TextGenerator
 from engine.loading import LoadedModel, load
 from engine.messages import LoadModel, Sampling
@@ -255,3 +255,16 @@ def test_a_permutation_of_slots_moves_every_blob() -> None:
     arena.rearrange(source)
     assert [int(arena.blob(slot)[0]) for slot in range(40)] == source.tolist()
     assert cycles(np.arange(5)) == []
+
+
+def test_picking_gives_ascending_experts_with_their_weights_and_nobody_weighs_nothing() -> None:
+    layout = expert_layout({"up_proj": (8, 8)}, torch.float32)
+    arena = Arena(layout, 8, stand_in()[0], together=4)
+    for slot in range(8):
+        arena.blob(slot).fill_(slot)
+    resident = Resident([arena.stack(0, 4), arena.stack(4, 4)], [layout, layout])
+    views, weights = resident.pick(1, torch.tensor([3, 4, 1]), torch.tensor([0.5, 0.25, 0.125]))
+    assert [int(view["up_proj"].view(torch.uint8)[0, 0]) for view in views[:2]] == [4 + 1, 4 + 3]
+    assert weights.tolist() == [0.125, 0.5, 0.0]
+    assert resident.routed() == [(1, [3, 4, 1])]
+    assert resident.routed() == []
