@@ -171,6 +171,8 @@ class ExpertRuntime:
         foresight, rooms = self._foresight, self._rooms_of[layer]
         if len(rooms) > 1 or self._ahead.busy or (foresight is not None and foresight.asking):
             return None
+        if rooms[0].device.on_card:  # what reads a slot later must be marked: else it may be refilled before
+            return None
         self.may_go_on()
         slots = rooms[0].cache.here(layer, experts)
         if slots is None:

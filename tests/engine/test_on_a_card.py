@@ -143,6 +143,16 @@ def test_ram_for_experts_is_what_the_plan_gives(
     plain.close()
 
 
+@pytest.mark.parametrize("experts", ["25%", "90%"])
+def test_every_layers_readers_are_marked_before_a_slot_can_be_refilled(
+    cards: list[StandIn], tmp_path: Path, experts: str
+) -> None:
+    loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), experts, device="cuda", threads=1))
+    say(loaded)
+    assert cards[0].marks >= loaded.runtime.observer.totals.hook_calls > 0  # be all of its experts there or not
+    loaded.close()
+
+
 def test_memory_under_a_card_is_pinned_and_let_go(cards: list[StandIn], tmp_path: Path) -> None:
     loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "25%", device="cuda", threads=1))
     (tier,) = tiers(loaded)

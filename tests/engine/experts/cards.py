@@ -84,6 +84,7 @@ class StandIn:
         self.cached = 0  # bytes that torch keeps for later
         self.allocated = 0
         self.copied = 0
+        self.marks = 0  # moments of the compute stream that were asked for
         self.synchronized = 0
         self.tries_to_pin = 0
         self.pinner = PinAll()
@@ -116,6 +117,7 @@ class StandIn:
         return self.copies.give(work)
 
     def computed(self) -> Moment:
+        self.marks += 1
         return self.compute.give(lambda: None)
 
     def compute_after(self, event: Event) -> None:
