@@ -21,7 +21,7 @@ from engine.prediction.shape import Phase, Shape, State
 
 _CAUTION = (0.8, 0.08, 0.8, 0.8)  # see Ridge; an embedding says which token comes, so it deserves a hearing
 _TRUST = (0.6, 0.1)  # see Drift
-_BENT = 512  # rectified mixtures of the embedding: tokens are no points on a line (0.4 points of accuracy on the demo)
+_BENT = 768  # rectified mixtures of the embedding: tokens are no points on a line (0.4 points of accuracy on the demo)
 
 
 class CallSheet(Learner):
@@ -38,7 +38,7 @@ class CallSheet(Learner):
         self._ends = np.cumsum(widths)[:-1]
         super().__init__(shape, 1, sum(widths), max(basis.rows_needed for basis in self._blocks))
         ranks = [basis.rank for basis in self._blocks]
-        bent = affordable_rank(_BENT, outputs, 3, min(_BENT, ranks[1]), budget)
+        bent = affordable_rank(_BENT, outputs, 3, min(_BENT, 2 * ranks[1]), budget)
         mixtures = np.random.default_rng(0).standard_normal((ranks[1], bent))
         self._mixtures = (mixtures / math.sqrt(max(1, ranks[1]))).astype(np.float32)
         self.map = Ridge(sum(ranks) + bent, outputs, np.repeat(_CAUTION, (*ranks, bent)))
