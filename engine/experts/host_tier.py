@@ -161,6 +161,11 @@ class HostTier:
             pinned = ", being pinned" if self._thread.is_alive() else f", {self.pinned_bytes / 1e9:.1f} GB of it pinned"
         return f"{self.nbytes / 1e9:.1f} GB of experts kept in RAM{pinned}; below, {self._store.describe()}"
 
+    @property
+    def quick(self) -> bool:
+        """Never: what is there is lent, what is not comes from the disk."""
+        return False
+
     def close(self) -> None:
         """End pinning, unpin, and close the store below. Nobody may hold a loan any more."""
         self._closing.set()

@@ -133,7 +133,9 @@ class Dispatch:
         arriving = self._claimed(experts[:hits]) if self._claim is not None else []
         if misses:
             self.account.missed += experts[hits:]
+            began = time.perf_counter()
             arriving += self._room.transfer.demand(self._room.arena, self._layer, experts[hits:], slots[hits:])
+            self.account.stall_seconds += time.perf_counter() - began
         here, in_slots = experts[:hits], slots[:hits]
         if self.account.late:
             late = {fetch.expert for fetch in arriving}

@@ -40,6 +40,10 @@ class Store(Protocol):
     def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
         """Fill ``blob`` (uint8, one expert's layout). Returns the bytes fetched. Raises ModelError."""
 
+    @property
+    def quick(self) -> bool:
+        """Whether a read mostly takes less time than handing it to another thread."""
+
     def describe(self) -> str:
         """How it reads, in words for the user."""
 
@@ -111,6 +115,10 @@ class DiskStore:
         for conversion in plan.conversions:
             self._convert(conversion, self._layouts[layer], blob, staging)
         return plan.nbytes
+
+    @property
+    def quick(self) -> bool:
+        return self._small and self.way == "buffered"
 
     def describe(self) -> str:
         """How experts are read, for the user: ``"direct, past the file cache, 1.4 GB/s"``."""

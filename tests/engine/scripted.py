@@ -26,6 +26,8 @@ class NumberStore:
     """An expert's bytes are all ``16 * layer + expert``. Experts in ``held`` are not read before they are let through;
     those in ``broken`` cannot be. ``before(layer, expert)`` is called at the start of each read."""
 
+    quick = False
+
     def __init__(self, before: Callable[[int, int], None] = lambda layer, expert: None) -> None:
         self.held: set[tuple[int, int]] = set()
         self.broken: set[tuple[int, int]] = set()

@@ -38,6 +38,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 class SlowStore(DiskStore):
     """Experts arrive late and out of order."""
 
+    quick = False
+
     def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
         time.sleep(random.random() * 0.002)
         return super().read(layer, expert, blob)

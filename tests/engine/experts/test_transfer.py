@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from engine.errors import ModelError
 from engine.experts.arena import SEGMENTS, Arena
 from engine.experts.device import make_device
 from engine.experts.layout import ALIGNMENT, expert_layout
-from engine.experts.transfer import READERS, Transfer
+from engine.experts.transfer import READERS, SLOW, Transfer
 from tests.engine.experts.cards import stand_in
 
 LAYOUT = expert_layout({"up_proj": (5, 3), "down_proj": (3, 5), "bias": (7,)}, torch.float32)
@@ -19,6 +20,8 @@ LAYOUT = expert_layout({"up_proj": (5, 3), "down_proj": (3, 5), "bias": (7,)}, t
 
 class NumberStore:
     """An expert's bytes are all ``16 * layer + expert``; layer 9 cannot be read. Reads wait until ``gate`` is open."""
+
+    quick = False
 
     def __init__(self) -> None:
         self.together = threading.Barrier(READERS)
@@ -84,6 +87,45 @@ def test_demands_come_before_what_is_fetched_ahead_and_that_most_wanted_first() 
     use = transfer.use()
     assert (use.demand_bytes, use.early_bytes) == ((READERS + 2) * LAYOUT.nbytes, 2 * LAYOUT.nbytes)
     assert 0 < use.demand_seconds <= use.busy_seconds
+    transfer.close()
+
+
+class QuickStore(NumberStore):
+    """Small experts that the file cache holds, or (``slow``) does not. Remembers who read."""
+
+    quick = True
+    slow = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: list[threading.Thread] = []
+
+    def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
+        self.readers.append(threading.current_thread())
+        if self.slow:
+            time.sleep(2 * SLOW)
+        return super().read(layer, expert, blob)
+
+
+def test_small_experts_are_read_by_whoever_wants_them_while_that_is_quick() -> None:
+    store, device, here = QuickStore(), make_device("cpu"), threading.current_thread()
+    arena, transfer = Arena(LAYOUT, 8, device), Transfer(store, device)
+    for fetch in transfer.demand(arena, 1, range(4), range(4)):
+        assert fetch.arrived  # nothing to wait for
+    assert store.readers == [here] * 4
+    (failed,) = transfer.demand(arena, 9, [0], [0])
+    with pytest.raises(ModelError, match="Layer 9"):
+        failed.result()
+    store.slow = True
+    for _ in range(40):
+        for fetch in transfer.demand(arena, 1, [5], [5]):
+            fetch.result()
+    assert store.readers[-1] is not here  # the readers took over
+    store.slow = False
+    while store.readers[-1] is not here:  # and it is tried again
+        for fetch in transfer.demand(arena, 1, range(8), range(8)):
+            fetch.result()
+    assert transfer.use().demand_bytes == LAYOUT.nbytes * (len(store.readers) - 1)
     transfer.close()
 
 
