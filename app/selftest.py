@@ -31,6 +31,7 @@ from app.export import write_export
 from app.gaps import GapMeter
 from app.program import Program
 from app.selftest_conversations import ConversationSteps
+from app.selftest_dialogs import DIALOGS, DialogSteps
 from app.selftest_tools import StepFailed, check, until
 from engine.messages import CacheSnapshot, Finished, LoadModel
 from engine.sessions.conversation import new_id
@@ -82,7 +83,7 @@ class Step:
     detail: str
 
 
-class SelfTest(ConversationSteps):
+class SelfTest(ConversationSteps, DialogSteps):
     """The walk. Each ``step_`` method is one step, in this order."""
 
     def __init__(self, out: Path, data: Path, model: str | None) -> None:
@@ -338,9 +339,9 @@ class SelfTest(ConversationSteps):
 
 
 CONVERSATIONS = ["search", "rename", "delete", "drop"]
-STEPS = ["window", "engine", "load", "answer", "log", "branches", "stop", "go_on", "markdown", *CONVERSATIONS]
+STEPS = ["window", "engine", "load", "answer", "log", *DIALOGS, "branches", "stop", "go_on", "markdown", *CONVERSATIONS]
 STEPS += ["picker", "menus", "export", "fold", "refusal", "hook", "close", "scaled"]
-SCALED_STEPS = ["window", "engine", "load", "answer", "branches", "stop", "markdown", *CONVERSATIONS]
+SCALED_STEPS = ["window", "engine", "load", "answer", *DIALOGS, "branches", "stop", "markdown", *CONVERSATIONS]
 SCALED_STEPS += ["picker", "close"]
 
 

@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QFileDialog,
     QFrame,
-    QGridLayout,
     QHBoxLayout,
     QLabel,
     QProgressBar,
@@ -30,6 +29,7 @@ from PySide6.QtWidgets import (
 from app.dialogs.check_box import CheckBox
 from app.dialogs.what_if_chart import WhatIfChart
 from app.dialogs.what_if_figures import BELADY, Setting, budgets, logs_of, sentences, setting_in
+from app.dialogs.what_if_foresight import ForesightTable
 from app.panels import format
 from app.panels.parts import label
 from app.side_sheet import Choice
@@ -41,7 +41,6 @@ from engine.messages import (
     ModelLoaded,
     StopWhatIf,
     WhatIf,
-    WhatIfForesight,
     WhatIfProgress,
     WhatIfResult,
 )
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 THIS_CHAT, ALL_CHATS, CHOSEN = range(3)
-AHEAD = (1, 2, 3)  # layers, in the predictors' table
 
 
 class WhatIfDialog(QDialog):
@@ -95,7 +93,7 @@ class WhatIfDialog(QDialog):
         self.detail = label(role="small")
         self.words: list[QLabel] = []
         self.cards: list[QFrame] = []
-        self.predictors = QGridLayout()
+        self.predictors = ForesightTable()
         self.policy = Choice(theme)
         self.policy.setAccessibleName(self.tr("Policy to use"))
         self.size_choice = Choice(theme)
@@ -140,10 +138,7 @@ class WhatIfDialog(QDialog):
             self._side.addWidget(card)
             self.cards.append(card)
             self.words.append(text)
-        self.predictors.setHorizontalSpacing(space(3))
-        self.predictors.setVerticalSpacing(space(1))
-        self.predictors.setColumnStretch(0, 1)
-        self._side.addLayout(self.predictors)
+        self._side.addWidget(self.predictors)
         self._side.addStretch(1)
         inner = QWidget()
         inner.setObjectName("sideSheetInside")
@@ -338,42 +333,9 @@ class WhatIfDialog(QDialog):
             text.setText(words)
         for card, text in zip(self.cards, self.words, strict=True):
             card.setVisible(bool(text.text()))
-        while (item := self.predictors.takeAt(0)) is not None:
-            if (widget := item.widget()) is not None:
-                widget.deleteLater()
+        self.predictors.show_rows(result.foresight if result else ())
         if result is not None:
-            self._show_foresight(result.foresight)
             self._offer(result)
-
-    def _show_foresight(self, rows: tuple[WhatIfForesight, ...]) -> None:
-        """Which share of a layer's experts each predictor foresaw, some layers ahead."""
-        if not rows:
-            return
-        self.predictors.addWidget(label(self.tr("Foreseen, layers ahead"), "small"), 0, 0)
-        for column, distance in enumerate(AHEAD, 1):
-            self.predictors.addWidget(label(str(distance), "small", figures="small"), 0, column)
-        unknown = []
-        names = list(dict.fromkeys(row.predictor for row in rows))
-        line = 1
-        for name in names:
-            shares = {row.distance: row.recall for row in rows if row.predictor == name}
-            if all(share is None for share in shares.values()):
-                unknown.append(name)
-                continue
-            first = label(name, "small")
-            first.setToolTip(PREDICTORS.get(name, ""))
-            self.predictors.addWidget(first, line, 0)
-            for column, distance in enumerate(AHEAD, 1):
-                figure = label(format.percent(shares.get(distance)), "small", figures="small")
-                self.predictors.addWidget(figure, line, column)
-            line += 1
-        if unknown:
-            note = label(
-                self.tr("{names} look into hidden states, which no log holds.").format(names=", ".join(unknown)),
-                "faint",
-            )
-            note.setWordWrap(True)
-            self.predictors.addWidget(note, line, 0, 1, 4)
 
     # ------------------------------------------------------------------------------------------- using it
 

@@ -32,7 +32,17 @@ def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_c
     assert all(step["ok"] for step in report["steps"])
     assert {"starting", "loading", "decoding", "stopping", "quitting"} <= set(report["longest_gap_ms"])
     assert report["expert_hook_calls"] > 0
-    for name in ("03-empty", "05-answered", "06-stopped", "07-markdown", "08-picker", "11-refused"):
+    for name in (
+        "03-empty",
+        "05-answered",
+        "06-stopped",
+        "07-markdown",
+        "08-picker",
+        "11-refused",
+        "14-what-if",
+        "15-preferences",
+        "20-about",
+    ):
         for mode in ("light", "dark"):
             picture = QImage(str(out / f"{name}-{mode}.png"))
             seen = {picture.pixel(x, y) for x in range(0, picture.width(), 7) for y in range(0, picture.height(), 7)}

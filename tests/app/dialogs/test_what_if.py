@@ -192,7 +192,8 @@ def test_this_chat_is_replayed_and_use_this_loads_it(window: MainWindow, qtbot) 
     dialog.look()
     qtbot.waitUntil(lambda: dialog.result_shown is not None, timeout=60_000)
     assert [line.policy for line in dialog.chart.lines] == [*POLICIES, "belady"]
-    assert dialog.predictors.count() > 8
+    assert {"popularity", "eam", "previous-token"} <= {row[0] for row in dialog.predictors.rows}
+    assert all(share.endswith("%") for row in dialog.predictors.rows for share in row[1:2])
     assert "hits" in dialog.words[0].text() or "buy nothing" in dialog.words[0].text()
     assert not dialog.use_button.isEnabled()  # it is what runs now
     slots = dialog.size_choice.itemData(1)
