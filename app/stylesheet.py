@@ -163,6 +163,7 @@ QFrame#sideSheet { background: $surface_raised; border-left: 1px solid $border; 
 QWidget#sideSheetInside { background: $surface_raised; }
 QPlainTextEdit#systemPrompt { background: $surface; border: 1px solid $border; border-radius: 8px; padding: 6px 8px; }
 QPlainTextEdit#systemPrompt:focus { border: 1px solid $accent; }
+QWidget#panelWindow { background: $sidebar; }
 QWidget#panels { background: $sidebar; border-left: 1px solid $border; }
 QWidget#topBar { background: $sidebar; border-bottom: 1px solid $border; }
 QSplitter::handle { background: transparent; }

@@ -94,8 +94,8 @@ def states(snapshot: ExpertSnapshot, mode: Mode) -> np.ndarray:
     """One state per expert, uint16 ``[layers, experts]``."""
     cells = snapshot.cells
     if mode is not Mode.TOKEN:
-        return _BASE_UNMARKED[cells] | levels(counts(snapshot, mode))
-    base = _BASE[cells]
+        return _BASE_UNMARKED.take(cells) | levels(counts(snapshot, mode))
+    base = _BASE.take(cells)
     shade = np.maximum(levels(snapshot.answer, _FAINTEST_RESIDENT), _FAINTEST_RESIDENT)
     shade *= (base & 16) > 0  # who waits is dark, however often it was used
     return base | shade

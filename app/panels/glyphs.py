@@ -48,8 +48,9 @@ def mixed(first: str, second: str, share: float) -> np.uint32:
 
 
 def atlas(width: int, height: int, scale: float, colors: Colors) -> np.ndarray:
-    """Pixels of each state, uint32 ARGB premultiplied ``[STATES + 1, height * width]``; the last is a gap (clear)."""
-    table = np.zeros((2, 8, 2, LEVELS, height, width), np.uint32)
+    """Pixels of each state, uint32 ARGB ``[STATES + 1, height * width]``; the last is a gap, of the panel's ground."""
+    ground = argb(colors.sidebar)
+    table = np.full((2, 8, 2, LEVELS, height, width), ground)
     small = min(width, height)
     shapes = small >= SMALLEST_SHAPE
     heat = ramp(colors)
@@ -60,7 +61,7 @@ def atlas(width: int, height: int, scale: float, colors: Colors) -> np.ndarray:
     table[:, :, 0, :, inset : height - inset, inset : width - inset] = waiting[:, None, None]
     draw = _shapes if shapes else _patterns
     draw(table, max(1, round(scale)) if small >= 4 * scale else 1, colors)
-    result = np.zeros((STATES + 1, height * width), np.uint32)
+    result = np.full((STATES + 1, height * width), ground)
     result[:STATES] = table.reshape(STATES, -1)
     return result
 
@@ -159,7 +160,7 @@ def swatch(
     pixels = round(side * scale)
     width, height = (pixels, pixels) if min(cell) >= SMALLEST_SHAPE else cell
     data = np.ascontiguousarray(atlas(width, height, scale, colors)[state].reshape(height, width))
-    image = QImage(data.data, width, height, 4 * width, QImage.Format.Format_ARGB32_Premultiplied).copy()
+    image = QImage(data.data, width, height, 4 * width, QImage.Format.Format_RGB32).copy()
     if (width, height) != (pixels, pixels):
         image = image.scaled(pixels, pixels)
     image.setDevicePixelRatio(scale)

@@ -83,26 +83,6 @@ class Grid:
         expert = part * self.columns + column
         return (layer, expert) if expert < self.experts else None
 
-    def pixel_maps(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each pixel ``[height, width]``: number of its cell (``layers * experts`` in a gap), offset inside it."""
-        column, inside_x = _spread(self.column_x, self.width, self.cell_width)
-        row, inside_y = _spread(self.row_y, self.height, self.cell_height)
-        layer, part = row // self.fold, row % self.fold
-        expert = part[:, None] * self.columns + column[None, :]
-        cell = layer[:, None] * self.experts + expert
-        empty = (row[:, None] < 0) | (column[None, :] < 0) | (expert >= self.experts)
-        cell = np.where(empty, self.layers * self.experts, cell)
-        offset = np.where(empty, 0, inside_y[:, None] * self.cell_width + inside_x[None, :])
-        return cell.astype(np.intp), offset.astype(np.intp)
-
-
-def _spread(edges: np.ndarray, length: int, extent: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each pixel of a line: which edge it belongs to (-1: none), and how far in."""
-    pixel = np.arange(length)
-    index = np.searchsorted(edges, pixel, "right") - 1
-    inside = pixel - edges[index]
-    return np.where(inside < extent, index, -1), inside
-
 
 def fit(layers: int, experts: int, width: int, height: int, scale: float = 1.0) -> Grid:
     """The most readable placement within ``width`` x ``height`` device pixels at ``scale`` device pixels per logical.

@@ -1,11 +1,12 @@
 """The heatmap itself: layers x experts, painted from one lookup table into one image.
 
-A frame is three ``take``s of numpy over the pixels and one ``drawImage``. It is built when Qt asks for a paint and
-something changed, so a hidden heatmap costs nothing.
+A frame is a few ``take``s of numpy and one ``drawImage``. It is built when Qt asks for a paint and something changed,
+so a hidden heatmap costs nothing.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from app.panels import cells, format, glyphs, grid
+from app.panels import cells, format, grid
+from app.panels.canvas import Canvas
 from app.panels.cells import Mode
 from engine.messages import Cell, ExpertSnapshot, Fetched
 
@@ -60,14 +62,13 @@ class Heatmap(QWidget):
         self._mode = Mode.TOKEN
         self._knows_where = True
         self._grid: grid.Grid | None = None
-        self._atlas: np.ndarray | None = None
-        self._maps: tuple[np.ndarray, np.ndarray] | None = None
-        self._pixels: np.ndarray | None = None
+        self._canvas: Canvas | None = None
         self._stale = True
         self._cursor = (0, 0)
         self.frames = 0
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.setAccessibleName(self.tr("Expert heatmap"))
         theme.changed.connect(self._forget_layout)
@@ -123,7 +124,7 @@ class Heatmap(QWidget):
         return self._grid
 
     def _forget_layout(self) -> None:
-        self._grid = self._atlas = self._maps = self._pixels = None
+        self._grid = self._canvas = None
         self._refresh()
 
     def _fit_height(self) -> None:
@@ -173,23 +174,10 @@ class Heatmap(QWidget):
     # ------------------------------------------------------------------------------------------ painting
 
     def _build(self, placed: grid.Grid) -> None:
-        """Fill the pixel buffer: pixel -> cell -> state -> colour."""
-        if self._maps is None or self._atlas is None or self._pixels is None:
-            self._maps = placed.pixel_maps()
-            self._atlas = glyphs.atlas(
-                placed.cell_width, placed.cell_height, self.devicePixelRatioF(), self._theme.colors
-            )
-            self._pixels = np.empty(self._maps[0].shape, np.uint32)
-            self._index = np.empty(self._maps[0].shape, np.intp)
-            self._starts = np.empty(placed.layers * placed.experts + 1, np.intp)
-            self._starts[-1] = cells.STATES  # the gap between cells
-        cell, offset = self._maps
-        self._starts[:-1] = self.states().ravel()
-        self._starts[:-1] *= self._atlas.shape[1]
-        self._starts[-1] = cells.STATES * self._atlas.shape[1]
-        np.take(self._starts, cell, out=self._index, mode="clip")
-        self._index += offset
-        np.take(self._atlas.ravel(), self._index, out=self._pixels, mode="clip")
+        """Fill the pixel buffer: of every cell the first row of its picture, then of every cell the second, .."""
+        if self._canvas is None:
+            self._canvas = Canvas(placed, self.devicePixelRatioF(), self._theme.colors)
+        self._canvas.paint(self.states())
         self._stale = False
         self.frames += 1
 
@@ -200,17 +188,22 @@ class Heatmap(QWidget):
             return None
         if self._stale:
             self._build(placed)
-        assert self._pixels is not None
-        height, width = self._pixels.shape
-        result = QImage(self._pixels.data, width, height, 4 * width, QImage.Format.Format_ARGB32_Premultiplied)
+        assert self._canvas is not None
+        result = self._canvas.image()
         result.setDevicePixelRatio(self.devicePixelRatioF())
         return result
 
     def paintEvent(self, event: QPaintEvent) -> None:
         image = self.image()
-        if image is None:
-            return
         painter = QPainter(self)
+        ground = QColor(self._theme.colors.sidebar)
+        if image is None:
+            painter.fillRect(self.rect(), ground)
+            return
+        # the widget paints all of itself, so that nobody clears it first
+        wide, high = (math.floor(length / image.devicePixelRatio()) for length in (image.width(), image.height()))
+        painter.fillRect(QRectF(wide, 0, self.width() - wide, self.height()), ground)
+        painter.fillRect(QRectF(0, high, self.width(), self.height() - high), ground)
         painter.drawImage(0, 0, image)
         if self.hasFocus():
             colors = self._theme.colors

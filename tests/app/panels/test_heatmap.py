@@ -66,7 +66,7 @@ def read_cell(picture: np.ndarray, theme: Theme) -> tuple[Mark, bool, bool]:
         mark = Mark.EARLY if picture[1, 1] == ink and picture[-2, -2] != ink else Mark.HIT
     else:
         mark = Mark.WASTED if picture[height // 2, 1] == muted else Mark.NONE
-    return mark, picture[height // 2, width // 2] == ink, bool(picture[0, 0] >> 24)
+    return mark, picture[height // 2, width // 2] == ink, bool(picture[0, 0] != argb(colors.sidebar))
 
 
 def expected(cell: int) -> Mark:
@@ -121,7 +121,9 @@ def test_heat_follows_the_counts(qtbot: QtBot, theme: Theme, routed: Routed, mod
         if used:
             green.setdefault(int(used), set()).add(centre.green())
         resident = bool(snapshot.cells[layer, expert] & Cell.RESIDENT)
-        assert bool(picture[0, 0] >> 24) == resident, "full square on the device, small square waiting"
+        assert bool(picture[0, 0] != argb(theme.colors.sidebar)) == resident, (
+            "full square on the device, small square waiting"
+        )
     assert all(len(shades) == 1 for shades in green.values()), "one count, one shade"
     shades = [green[used].pop() for used in sorted(green)]
     assert shades == sorted(shades, reverse=not theme.is_dark)
