@@ -31,6 +31,7 @@ class ExpertsPanel(Panel):
     """Heading, mode switch, heatmap, legend, player. While an answer is replayed, what goes on now waits unseen."""
 
     was_hidden = Signal()
+    pace = 0.0  # its words are few, and its cells move with every token
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)

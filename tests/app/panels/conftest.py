@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from pytestqt.qtbot import QtBot
 
+from app.panels.parts import Panel
 from app.theme import Theme
 from engine.messages import CacheCounters, CacheSnapshot, Cell, ExpertSnapshot, ModelLoaded
+
+
+@pytest.fixture(autouse=True)
+def words_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures change at once here; in the window they wait for an eye to read them."""
+    monkeypatch.setattr(Panel, "pace", 0.0)
 
 
 @pytest.fixture(params=["dark", "light"])

@@ -136,3 +136,18 @@ def test_a_gap_in_the_line_is_painted_as_a_gap(qtbot: QtBot, dark: Theme, cached
 @pytest.mark.parametrize(("value", "top"), [(0, 1), (0.03, 0.05), (1, 1), (14.2, 20), (21, 50), (501, 1000)])
 def test_the_upper_line_is_a_round_number_above_all(value: float, top: float) -> None:
     assert round_above(value) == pytest.approx(top)
+
+
+def test_figures_change_no_faster_than_one_reads_and_the_last_one_is_shown(
+    qtbot: QtBot, panel: CachePanel, cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CachePanel, "pace", 0.05)
+    panel.show_snapshot(cached(rate=0.50))
+    shown = []
+    original = panel.show_now
+    monkeypatch.setattr(panel, "show_now", lambda: (original(), shown.append(panel.rate.text())))
+    for number in range(51, 61):
+        panel.show_snapshot(cached(rate=number / 100))
+    assert shown == []
+    qtbot.waitUntil(lambda: bool(shown))
+    assert shown == ["60%"]
