@@ -100,6 +100,7 @@ class NextUse(Policy):
             keep, gain = self._prompt
             shares *= keep
             shares[:, experts] += gain * counts
+            np.minimum(shares, 1.0, out=shares)  # a router may name one expert twice for a token
         self._look_back(layer)
         if self._prompt is None and (self._calls % self.ASK_EVERY == 0 or self._memory.complete):
             self._ask(layer + 1)

@@ -291,3 +291,15 @@ def test_the_lowest_are_those_of_a_stable_sort() -> None:
         count = int(random.integers(1, 31))
         expected = np.argsort(values, kind="stable")[:count]
         assert sorted(lowest(values, count)) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_router_that_names_one_expert_twice_leaves_numbers(name: str) -> None:
+    policy = make_policy(name, 2, 4)
+    policy.begin_request()
+    for _ in range(20):
+        policy.begin_pass("prefill", 3)
+        policy.used(0, np.array([1, 2]), np.array([6, 3]))  # three tokens, six uses
+        policy.begin_pass("decode", 1)
+        policy.used(0, np.array([1, 2]), np.ones(2))
+    assert np.isfinite(policy.priority).all()

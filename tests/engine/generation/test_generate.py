@@ -231,7 +231,8 @@ def test_continued_greedy_answer_is_the_one_that_was_never_cut(demo_folder: Path
         _, whole = answer([asked], 24)
         _, half = answer([asked], 12)
         ready, rest = answer([asked, ChatMessage("assistant", half, open=True)], 12)
-        assert half + rest == whole and rest.startswith(" ")
+        assert half + rest == whole
+        assert rest
         assert ready.prompt_tokens - ready.reused_tokens == 1
     finally:
         loaded.close()
