@@ -32,6 +32,7 @@ class Colors:
     dense: str
     experts: str
     other: str
+    workspace: str
 
 
 LIGHT = Colors(
@@ -56,6 +57,7 @@ LIGHT = Colors(
     dense="#65716d",
     experts="#17805f",
     other="#a3aca9",
+    workspace="#7d9bb0",
 )
 
 DARK = Colors(
@@ -80,6 +82,7 @@ DARK = Colors(
     dense="#939f9d",
     experts="#48c299",
     other="#5b6668",
+    workspace="#7896ad",
 )
 
 

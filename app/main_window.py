@@ -410,6 +410,7 @@ class MainWindow(QMainWindow):
         if self._picker is None:
             self._picker = ModelPicker(self.client, self.theme, self.settings, self)
             self._picker.load_requested.connect(self.load)
+            self._picker.stop_requested.connect(self.state.cancel)
         self._picker.open()
 
     @property
@@ -468,10 +469,9 @@ class MainWindow(QMainWindow):
 
     @Slot()
     def forget_picker(self) -> None:
-        """What the picker offers first has changed: the next one is made anew."""
+        """What the picker offers first has changed."""
         if self._picker is not None:
-            self._picker.deleteLater()
-            self._picker = None
+            self._picker.forget_choices()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and (self.chat.busy or self.state.loading is not None):

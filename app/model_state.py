@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.engine_client import EngineClient
+from app.remembered import chosen_for, remember, remembered
 from app.settings import Settings
 from engine.messages import EngineReady, Failed, LoadModel, ModelLoaded, Progress
 
@@ -83,19 +84,12 @@ class ModelState(QObject):
             ).replace("%1", source)
             return None
         if source == settings.last_source:
-            return LoadModel(
-                source,
-                settings.last_experts,
-                settings.last_policy,
-                int(settings.last_context),
-                settings.last_device,
-                settings.last_dtype,
-            )
+            return remembered(settings, source)
         # the demo would fit whole; with half of its experts one sees them come and go
         return LoadModel(source, experts="50%") if source == DEMO else LoadModel(source)
 
     def with_preferences(self, command: LoadModel) -> LoadModel:
-        """What the command leaves as it is by default is as the preferences say."""
+        """What the command leaves as it is by default, and nobody chose for this model, is as the preferences say."""
         settings, plain = self._settings, LoadModel(command.source)
         preferred = {
             "threads": int(settings.threads),
@@ -103,8 +97,11 @@ class ModelState(QObject):
             "prefetch": settings.prefetch,
             "reads": settings.reads,
         }
+        chosen = chosen_for(settings, command.source)
         open_to_choice = {
-            name: value for name, value in preferred.items() if getattr(command, name) == getattr(plain, name)
+            name: value
+            for name, value in preferred.items()
+            if name not in chosen and getattr(command, name) == getattr(plain, name)
         }
         return replace(command, **open_to_choice)  # type: ignore[arg-type]
 
@@ -141,8 +138,9 @@ class ModelState(QObject):
         settings, wanted = self._settings, self._wanted
         if wanted is not None:
             settings.last_source, settings.last_experts = wanted.source, wanted.experts
-            settings.last_policy, settings.last_context = wanted.policy, wanted.context
+            settings.last_context = wanted.context
             settings.last_device, settings.last_dtype = wanted.device, wanted.dtype
+            remember(settings, wanted)
         self.loading, self.problem, self.model, self.stopping = None, "", event, False
         self.changed.emit()
         self.loaded.emit(event)

@@ -255,7 +255,16 @@ class SelfTest(ConversationSteps, DialogSteps):
         assert picker is not None
         until(picker.isVisible, 10, "the picker")
         until(lambda: picker.models.rowCount() > 0, 60, "the list of models")
+        details = picker.details
+        until(lambda: details.plan is not None or not (details.model and details.model.built), 60, "the model's plan")
         self.shot("08-picker", picker)
+        details.advanced.fold.click()
+        self.shot("08-picker-advanced", picker)
+        details.advanced.fold.click()
+        picker.download_button.click()
+        until(picker.download_dialog.isVisible, 10, "the download dialog")
+        self.shot("08-picker-download", picker.download_dialog)
+        QTest.keyClick(picker.download_dialog, Qt.Key.Key_Escape)
         count = picker.models.rowCount()
         QTest.keyClick(picker, Qt.Key.Key_Escape)
         until(lambda: not picker.isVisible(), 10, "the picker to close")

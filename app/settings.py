@@ -104,6 +104,7 @@ class Settings:
     last_context = Option(0, between(0, 100_000_000))
     last_device = Option("auto")
     last_dtype = Option("auto")
+    model_loads: Option[dict[str, dict[str, Any]]] = Option({}, of_dicts)  # model's source -> options of its last load
     startup = Option("last", one_of("last", "none", "chosen"))  # which model the next start loads
     startup_source = Option("")  # the chosen one
     # set before a load, gone once the model has answered or the program closed well: still set means a crash

@@ -16,6 +16,7 @@ from app.dialogs.welcome import Welcome
 from app.dialogs.what_if import WhatIfDialog
 from app.dialogs.what_if_figures import arrival_rate
 from app.model_state import DEMO
+from app.remembered import follow_preferences
 from engine.messages import CacheSnapshot, LoadModel
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Surfaces(QObject):
         window = self._window
         wanted, settings = window.state.wanted, window.settings
         if wanted is not None:
+            follow_preferences(settings, wanted.source)
             plain = LoadModel(wanted.source)
             window.load(
                 replace(

@@ -1,30 +1,14 @@
-"""How much memory the experts may take: between a slider's slots, ``LoadModel.experts`` and words. Arithmetic only."""
+"""What the two sliders mean: slots, ``LoadModel.experts``, lengths of context, and words. Arithmetic only."""
 
 from __future__ import annotations
 
 import re
 
 from app.panels import format
-from engine.messages import ModelSummary
 
 AUTO = "auto"
+SHORTEST_CONTEXT = 512  # tokens; less is of no use for a conversation
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def total_experts(model: ModelSummary) -> int:
-    """Routed experts of the whole model: the slots beyond which more would stay empty."""
-    return model.layers * model.experts
-
-
-def one_token(model: ModelSummary) -> int:
-    """Experts that one token wants, over all layers."""
-    return model.layers * model.top_k
-
-
-def kept_bytes(slots: int, model: ModelSummary) -> float:
-    """Memory of so many experts in the stored precision."""
-    total = total_experts(model)
-    return model.expert_bytes * slots / total if total else 0.0
 
 
 def option(slots: int) -> str:
@@ -32,16 +16,10 @@ def option(slots: int) -> str:
     return f"{slots} slots"
 
 
-def share(slots: int, model: ModelSummary) -> str:
-    """The same budget as a share, which means something for another model too."""
-    total = total_experts(model)
-    return f"{100 * slots / total:.9f}%" if total else AUTO
-
-
-def slots_of(experts: str, model: ModelSummary) -> int | None:
-    """The slots that a stored ``LoadModel.experts`` means for this model; None for "auto" and for nonsense."""
+def slots_of(experts: str, total: int, slot_bytes: int = 0) -> int | None:
+    """The slots that a ``LoadModel.experts`` means for a model of ``total`` experts; None for "auto", for nonsense, and
+    for a size as long as nobody knows a slot's."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|slots?|[kmg]i?b|b)\s*", experts, re.IGNORECASE)
-    total = total_experts(model)
     if match is None or not total:
         return None
     number, unit = float(match[1]), match[2].upper()
@@ -49,14 +27,29 @@ def slots_of(experts: str, model: ModelSummary) -> int | None:
         slots = round(total * number / 100)
     elif unit.startswith("SLOT"):
         slots = int(number)
+    elif slot_bytes:
+        slots = int(number * _UNITS[unit] // slot_bytes)
     else:
-        each = model.expert_bytes / total
-        slots = int(number * _UNITS[unit] // each) if each else 0
+        return None
     return min(max(slots, 1), total)
 
 
-def words(slots: int, model: ModelSummary) -> str:
-    """ "0.13 GB · 240 of 960 · 25%"."""
-    total = total_experts(model)
-    kept = format.size(kept_bytes(slots, model))
-    return f"{kept} · {format.count(slots)} of {format.count(total)} · {format.percent(slots / total)}"
+def words(slots: int, total: int, slot_bytes: int = 0) -> str:
+    """ "0.13 GB · 240 of 960 · 25%"; without the size where it is not known."""
+    pieces = [format.size(slots * slot_bytes)] if slot_bytes else []
+    pieces += [f"{format.count(slots)} of {format.count(total)}", format.percent(slots / total if total else None)]
+    return " · ".join(pieces)
+
+
+def context_stops(longest: int) -> list[int]:
+    """Where the context slider stops, in tokens: 512, 768, 1024, 1536, 2048 .. ``longest``."""
+    stops, power = [], SHORTEST_CONTEXT
+    while power < longest:
+        stops += [stop for stop in (power, power * 3 // 2) if stop < longest]
+        power *= 2
+    return [*stops, longest] if longest > 0 else stops
+
+
+def nearest_stop(stops: list[int], tokens: int) -> int:
+    """The index of the stop closest to ``tokens``."""
+    return min(range(len(stops)), key=lambda index: abs(stops[index] - tokens)) if stops else 0

@@ -1,224 +1,282 @@
-"""The picker's right side: what the chosen model is, and how it shall be loaded."""
+"""The picker's right side: what the chosen model is, what it would take, and how it shall be loaded."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QFrame,
-    QHBoxLayout,
-    QSlider,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSlider, QVBoxLayout, QWidget
 
-from app.dialogs import budget
+from app.dialogs import budget, verdict
+from app.dialogs.advanced import Advanced
 from app.dialogs.check_box import CheckBox
 from app.dialogs.model_list import precision
-from app.panels import bars, format
-from app.panels.bars import Segment, SegmentedBar
-from app.panels.legend import Entry, Legend
+from app.dialogs.plan_bars import PlanBars
+from app.panels import format
 from app.panels.parts import ElidedLabel, label
-from app.panels.segmented import SegmentedSwitch
-from app.theme import font, space
-from engine.messages import POLICIES, ModelSummary
+from app.theme import space
+from engine.messages import LoadModel, MemoryPlanned, ModelSummary, PlanMemory
 
 if TYPE_CHECKING:
     from app.theme import Theme
 
 
-class ModelDetails(QWidget):
-    """Shows one ``ModelSummary``; ``experts()`` and ``policy()`` are what the user chose for it."""
+class ModelDetails(QScrollArea):
+    """Shows one ``ModelSummary`` and its plan; ``choice`` is how it would be loaded.
+
+    ``changed`` follows every move of the user's: the plan shown is then old, until ``show_plan`` brings the new one.
+    """
 
     changed = Signal()
+    download_wanted = Signal(str)  # the rest of this model
 
-    def __init__(self, theme: Theme, experts: str, policy: str, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self._model: ModelSummary | None = None
-        self._wanted = experts  # of the last load; understood anew for each model
+        self._choice = LoadModel("")
+        self._plan: MemoryPlanned | None = None
+        self._used: datetime | None = None
+        self._stops: list[int] = []
         self.name = ElidedLabel(role="heading")
         self.facts = label(role="muted")
         self.facts.setWordWrap(True)
         self.source = ElidedLabel(role="faint")
-        self.weights = QWidget()
+        self.bars = PlanBars(theme)
         self.options = QWidget()
-        self.bar = SegmentedBar(theme)
-        self.bar.setAccessibleName(self.tr("Size by kind"))
-        self.legend = Legend(theme)
-        self.total = label(role="small")
-        self.kept = label(role="small")
-        self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setAccessibleName(self.tr("Experts kept in memory, in slots"))
-        self.auto = CheckBox(self.tr("Auto: as many as fit beside everything else"), theme)
-        self._policy_words = POLICIES
-        self.policies = SegmentedSwitch(theme, list(self._policy_words))
-        self.policies.setMinimumWidth(space(40))
-        self.policies.setAccessibleName(self.tr("Who leaves when a slot is needed"))
-        self.policy_words = label(role="small")
-        self.policy_words.setWordWrap(True)
-        self.note = _Card()
-        for number in (self.total, self.kept):
-            number.setFont(font("small", tabular=True))
-        if policy in self._policy_words:
-            self.policies.choose(list(self._policy_words).index(policy))
-        self.auto.setChecked(True)
+        self.experts = Wish(theme, self.tr("Experts kept in memory"), self.tr("As many as fit"))
+        self.context = Wish(theme, self.tr("Context"), self.tr("As long as fits, up to 8,192 tokens"))
+        self.advanced = Advanced(theme)
+        self.note = Card()
+        self.rest = QPushButton(self.tr("Download the rest…"))
+        self.rest.setAutoDefault(False)
+        self.rest.clicked.connect(lambda: self.download_wanted.emit(self._model.source if self._model else ""))
         self._lay_out()
-        self.slider.valueChanged.connect(self._tell)
-        self.auto.toggled.connect(self._tell)
-        self.policies.chosen.connect(self._tell)
+        for wish in (self.experts, self.context):
+            wish.slider.valueChanged.connect(self._moved)
+            wish.auto.toggled.connect(self._moved)
+        self.advanced.changed.connect(self._moved)
+        self.advanced.fold.toggled.connect(self._unfolded)
         theme.changed.connect(self._dress)
         self._dress()
         self.show_model(None)
 
     def _lay_out(self) -> None:
-        column = QVBoxLayout(self)
+        inside = QWidget()
+        column = QVBoxLayout(inside)
         column.setContentsMargins(space(6), space(5), space(6), space(5))
         column.setSpacing(space(1))
         column.addWidget(self.name)
         column.addWidget(self.facts)
         column.addWidget(self.source)
-        column.addSpacing(space(4))
-        column.addWidget(self.weights)
+        column.addSpacing(space(3))
+        column.addWidget(self.bars)
+        column.addSpacing(space(3))
         column.addWidget(self.options)
         column.addWidget(self.note)
+        column.addWidget(self.rest, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addSpacing(space(3))
+        column.addWidget(self.advanced)
         column.addStretch(1)
-        inner = QVBoxLayout(self.weights)
-        inner.setContentsMargins(0, 0, 0, space(4))
-        inner.setSpacing(space(1))
-        inner.addLayout(_pair(label(self.tr("Weights"), "small"), self.total))
-        inner.addWidget(self.bar)
-        inner.addWidget(self.legend)
-        inner = QVBoxLayout(self.options)
-        inner.setContentsMargins(0, 0, 0, space(4))
-        inner.setSpacing(space(1))
-        inner.addLayout(_pair(label(self.tr("Experts kept in memory")), self.kept))
-        inner.addWidget(self.slider)
-        inner.addWidget(self.auto)
-        inner.addSpacing(space(4))
-        inner.addWidget(label(self.tr("Who leaves when a slot is needed")))
-        inner.addWidget(self.policies)
-        inner.addWidget(self.policy_words)
+        options = QVBoxLayout(self.options)
+        options.setContentsMargins(0, 0, 0, space(3))
+        options.setSpacing(space(3))
+        options.addWidget(self.experts)
+        options.addWidget(self.context)
+        self.setWidget(inside)
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
 
     # ------------------------------------------------------------------------------------------ the choice
-
-    def experts(self) -> str:
-        """``LoadModel.experts``."""
-        return budget.AUTO if self.auto.isChecked() else budget.option(self.slider.value())
-
-    def policy(self) -> str:
-        """``LoadModel.policy``."""
-        return list(self._policy_words)[self.policies.index]
-
-    # ------------------------------------------------------------------------------------------ the model
 
     @property
     def model(self) -> ModelSummary | None:
         return self._model
 
-    def show_model(self, model: ModelSummary | None) -> None:
-        """Show another model, with the budget that was wanted last, or nothing."""
-        self._model = model
+    @property
+    def choice(self) -> LoadModel:
+        """How the model would be loaded."""
+        return self._choice
+
+    @property
+    def plan(self) -> MemoryPlanned | None:
+        """The plan of the present choice, None until it is there."""
+        return self._plan if self._plan is not None and self._plan.question == question(self._choice) else None
+
+    def _moved(self) -> None:
+        model = self._model
+        if model is None or model.problem:
+            return
+        experts, context = self.experts, self.context
+        self._choice = replace(
+            self.advanced.apply(self._choice),
+            experts=budget.AUTO if experts.auto.isChecked() else budget.option(experts.slider.value()),
+            context=0 if context.auto.isChecked() or not self._stops else self._stops[context.slider.value()],
+        )
+        self._place()
+        self._say()
+        self.changed.emit()
+
+    def _unfolded(self, open_: bool) -> None:
+        """Bring what was unfolded into sight, once it has its place."""
+        if open_:
+            QTimer.singleShot(0, lambda: self.ensureWidgetVisible(self.advanced, 0, space(4)))
+
+    # ------------------------------------------------------------------------------------------ what is shown
+
+    def show_model(
+        self,
+        model: ModelSummary | None,
+        choice: LoadModel | None = None,
+        plan: MemoryPlanned | None = None,
+        used: datetime | None = None,
+    ) -> None:
+        """Show another model with the choice that was made for it, or nothing."""
+        self._model, self._choice, self._plan, self._used = model, choice or LoadModel(""), plan, used
         usable = model is not None and not model.problem
-        self.options.setVisible(usable)
-        self.weights.setVisible(usable and bool(model and model.total_bytes))
         self.name.setText(model.name if model else "")
         self.source.setText(model.source if model and model.source != "demo" else "")
         self.source.setVisible(bool(self.source.text()))
+        self.rest.setVisible(bool(model and model.partial))
+        self.advanced.setVisible(usable)
+        self.advanced.show_choice(self._choice)
+        self._show_plan()
+        self.verticalScrollBar().setValue(0)
+
+    def show_plan(self, plan: MemoryPlanned) -> None:
+        """A plan for this model has come; a size or a share that was wanted becomes slots now."""
+        self._plan = plan
+        self._show_plan()
+
+    def _show_plan(self) -> None:
+        model, plan = self._model, self._plan
+        usable = model is not None and not model.problem
+        self.options.setVisible(usable and bool(model and model.layers))  # the demo before its first load has no size
+        self.bars.setVisible(usable and plan is not None)
+        self.bars.show_plan(plan if usable else None)
+        if plan is not None:
+            self._stops = budget.context_stops(plan.longest_context)
+        elif not usable:
+            self._stops = []
+        self._place()
+        self._say()
+
+    def _place(self) -> None:
+        """Sliders and their figures, by the choice; where that is "auto", by the plan."""
+        model, plan, choice = self._model, self._plan, self._choice
+        if model is None:
+            return
+        total = plan.total_experts if plan else model.layers * model.experts
+        slot = plan.slot_bytes if plan else 0
+        wanted = budget.slots_of(choice.experts, total, slot)
+        slots = wanted or (plan.slots if plan else 0)
+        self.experts.show_value(wanted is None, 1, max(1, total), slots)
+        self.experts.slider.setSingleStep(max(1, total // 100))
+        self.experts.slider.setPageStep(max(1, total // 10))
+        waits = self.tr("as many as fit")
+        self.experts.say(budget.words(slots, total, slot) if slots else waits)
+        tokens = choice.context or (plan.context if plan else 0)
+        self.context.show_value(
+            not choice.context, 0, max(0, len(self._stops) - 1), budget.nearest_stop(self._stops, tokens)
+        )
+        self.context.setVisible(bool(self._stops) or plan is None)
+        figure = self.tr("{count} tokens").format(count=format.count(tokens)) if tokens else self.tr("as long as fits")
+        if plan and plan.kv_bytes and tokens == plan.context:
+            figure += f" · {format.size(plan.kv_bytes)}"
+        self.context.say(figure)
+
+    def _say(self) -> None:
+        model, plan = self._model, self._plan
         self.facts.setText(self._facts(model) if model and not model.problem else "")
         self.facts.setVisible(bool(self.facts.text()))
         if model is None:
             self.note.say("", "note")
         elif model.problem:
-            self.note.say(model.problem, "error")
+            self.note.say(model.problem, "note" if model.partial else "error")
+        elif not model.built:
+            self.note.say(self.tr("Not built yet: the first load builds it, once, and shows how far it is."), "note")
+        elif plan is None:
+            self.note.say(self.tr("Working out what fits…"), "note")
         else:
-            self._show_usable(model)
-        self.changed.emit()
-
-    def _show_usable(self, model: ModelSummary) -> None:
-        dense = max(0, model.total_bytes - model.expert_bytes)
-        self.total.setText(format.size(model.total_bytes))
-        self.bar.show_segments([Segment("dense", dense), Segment("experts", model.expert_bytes)], model.total_bytes)
-        self.legend.set_entries(
-            [
-                Entry(self.tr("always in memory {size}").format(size=format.size(dense)), bars.picture("dense")),
-                Entry(self.tr("experts {size}").format(size=format.size(model.expert_bytes)), bars.picture("experts")),
-            ]
-        )
-        total = budget.total_experts(model)
-        wanted = budget.slots_of(self._wanted, model)
-        self.slider.blockSignals(True)
-        self.slider.setRange(1, max(1, total))
-        self.slider.setSingleStep(max(1, total // 100))
-        self.slider.setPageStep(max(1, total // 10))
-        self.slider.setValue(wanted or max(1, total // 4))
-        self.slider.blockSignals(False)
-        self.slider.setVisible(total > 0)  # the demo before its first load: nobody knows its size yet
-        self.auto.blockSignals(True)
-        self.auto.setEnabled(total > 0)
-        self.auto.setChecked(wanted is None)
-        self.auto.blockSignals(False)
-        if total:
-            self._wanted = self._share()
-        self._show_budget()
-
-    def _share(self) -> str:
-        """The choice in a form that carries over to another model."""
-        assert self._model is not None
-        return budget.AUTO if self.auto.isChecked() else budget.share(self.slider.value(), self._model)
+            words = verdict.sentences(plan, model, self._choice.policy)
+            self.note.say(" ".join(words), "error" if plan.verdict == "too big" else "note")
 
     def _facts(self, model: ModelSummary) -> str:
+        computed = precision(self._plan.dtype) if self._plan else ""
+        stored = precision(model.dtype)
+        shape = self.tr("{layers} layers × {experts} experts, {top_k} per token")  # noqa: RUF001
         pieces = [
             model.family,
-            self.tr("{layers} layers × {experts} experts, {top_k} per token").format(  # noqa: RUF001
-                layers=model.layers, experts=model.experts, top_k=model.top_k
-            )
-            if model.layers
-            else "",
-            precision(model.dtype),
-            model.license,
+            shape.format(layers=model.layers, experts=model.experts, top_k=model.top_k) if model.layers else "",
+            format.size(model.total_bytes) if model.total_bytes else "",
+            self.tr("{stored}, computes in {computed}").format(stored=stored, computed=computed)
+            if computed and stored and computed != stored
+            else stored,
+            model.license or (self.tr("no licence named") if model.built else ""),
             (self.tr("chat template") if model.has_template else self.tr("no chat template")) if model.built else "",
+            verdict.used_when(self._used, datetime.now().astimezone()) if model.built else "",
         ]
         return " · ".join(piece for piece in pieces if piece)
 
-    def _tell(self) -> None:
-        """The user moved something."""
-        if self._model is not None and not self._model.problem:
-            self._wanted = self._share()
-            self._show_budget()
-        self.changed.emit()
-
-    def _show_budget(self) -> None:
-        assert self._model is not None
-        auto = self.auto.isChecked()
-        self.slider.setEnabled(not auto)
-        self.kept.setText(self.tr("as much as fits") if auto else budget.words(self.slider.value(), self._model))
-        self.policy_words.setText(self._policy_words[self.policy()])
-        self.note.say(self._verdict(self._model, None if auto else self.slider.value()), "note")
-
-    def _verdict(self, model: ModelSummary, slots: int | None) -> str:
-        one_token = budget.one_token(model)
-        sentences = []
-        if not model.built:
-            sentences.append(self.tr("Not built yet: the first load builds it, once, and shows how far it is."))
-        if slots is not None and slots >= budget.total_experts(model):
-            sentences.append(self.tr("Every expert stays in memory: after its first use none is fetched again."))
-        elif one_token:
-            sentences.append(
-                self.tr("Each token wants {count} experts, {top_k} in each of {layers} layers.").format(
-                    count=format.count(one_token), top_k=model.top_k, layers=model.layers
-                )
-            )
-            if slots is not None and slots < one_token and self.policy() == "lru":
-                sentences.append(
-                    self.tr(
-                        "With fewer slots than that, lru throws out just what comes next: keep more, or take next-use."
-                    )
-                )
-        return " ".join(sentences)
-
     def _dress(self) -> None:
+        for wish in (self.experts, self.context):
+            wish.dress()
+        self.widget().setObjectName("modelDetails")
+        self.widget().setStyleSheet("QWidget#modelDetails { background: transparent; }")
+        self.viewport().setAutoFillBackground(False)
+
+
+def question(choice: LoadModel) -> PlanMemory:
+    """What to ask about a choice."""
+    return PlanMemory(choice.source, choice.experts, choice.context, choice.device, choice.dtype)
+
+
+class Wish(QWidget):
+    """A slider with its figure, and a box that leaves it to the plan."""
+
+    def __init__(self, theme: Theme, name: str, auto: str) -> None:
+        """auto: what the plan does when it is left to it."""
+        super().__init__()
+        self._theme, self._name = theme, name
+        self.figure = label(role="small", figures="small")
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.auto = CheckBox(self.tr("Auto"), theme)
+        self.auto.setToolTip(auto)
+        self.auto.setAccessibleDescription(auto)
+        self.auto.setChecked(True)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(space(1))
+        title = label(name)
+        title.setBuddy(self.slider)
+        row = QHBoxLayout()
+        row.setSpacing(space(3))
+        row.addWidget(title)
+        row.addWidget(self.auto)
+        row.addStretch(1)
+        row.addWidget(self.figure)
+        column.addLayout(row)
+        column.addWidget(self.slider)
+
+    def show_value(self, auto: bool, low: int, high: int, value: int) -> None:
+        """Without telling anybody."""
+        with QSignalBlocker(self.slider), QSignalBlocker(self.auto):
+            self.slider.setRange(low, high)
+            self.slider.setValue(value)
+            self.slider.setEnabled(not auto)
+            self.auto.setChecked(auto)
+        self.auto.update()
+
+    def say(self, figure: str) -> None:
+        self.figure.setText(figure)
+        self.slider.setAccessibleName(f"{self._name}: {figure}")
+        self.auto.setAccessibleName(f"{self._name}, {self.auto.text()}")
+
+    def dress(self) -> None:
         colors = self._theme.colors
         self.slider.setStyleSheet(
             f"QSlider::sub-page:horizontal:disabled {{ background: {colors.border}; }}"
@@ -230,12 +288,12 @@ class ModelDetails(QWidget):
         )
 
 
-class _Card(QFrame):
+class Card(QFrame):
     """A rounded box with a sentence in it, gone when there is nothing to say."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = label()
+        self.text: QLabel = label()
         self.text.setWordWrap(True)
         row = QHBoxLayout(self)
         row.setContentsMargins(space(3.5), space(3), space(3.5), space(3))
@@ -248,11 +306,3 @@ class _Card(QFrame):
             self.setProperty("card", card)
             self.style().unpolish(self)
             self.style().polish(self)
-
-
-def _pair(left: QWidget, right: QWidget) -> QHBoxLayout:
-    row = QHBoxLayout()
-    row.addWidget(left)
-    row.addStretch(1)
-    row.addWidget(right)
-    return row

@@ -18,15 +18,17 @@ from PySide6.QtCore import (
 from PySide6.QtGui import QColor, QFontMetrics, QPainter
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
+from app.dialogs import verdict
 from app.panels import format
 from app.panels.parts import plain_tip
 from app.theme import RADIUS, font, space
-from engine.messages import ModelSummary
+from engine.messages import MemoryPlanned, ModelSummary
 
 if TYPE_CHECKING:
     from app.theme import Theme
 
 SummaryRole = Qt.ItemDataRole.UserRole + 1
+PlanRole = Qt.ItemDataRole.UserRole + 2
 _ROW = 60
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 Index = QModelIndex | QPersistentModelIndex
@@ -53,10 +55,14 @@ def second_line(model: ModelSummary) -> str:
     return " · ".join(pieces)
 
 
-def status(model: ModelSummary) -> str:
-    """What can be done with it, in a word or two."""
+def status(model: ModelSummary, plan: MemoryPlanned | None = None) -> str:
+    """What can be done with it, in a word or two; with a plan, whether it fits."""
+    if model.partial:
+        return QCoreApplication.translate("ModelPicker", "not complete")
     if model.problem:
         return QCoreApplication.translate("ModelPicker", "cannot be used")
+    if model.built and plan is not None:
+        return verdict.short(plan)
     if model.built:
         return QCoreApplication.translate("ModelPicker", "ready")
     return QCoreApplication.translate("ModelPicker", "not built yet")
@@ -68,6 +74,7 @@ class ModelsModel(QAbstractListModel):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._models: list[ModelSummary] = []
+        self._plans: dict[str, MemoryPlanned] = {}
 
     @property
     def models(self) -> tuple[ModelSummary, ...]:
@@ -81,6 +88,22 @@ class ModelsModel(QAbstractListModel):
     def merge(self, model: ModelSummary) -> None:
         """Add one, in place of what was known about the same source."""
         self.replace([*(known for known in self._models if known.source != model.source), model])
+
+    def plan_of(self, source: str) -> MemoryPlanned | None:
+        """The latest plan for a source."""
+        return self._plans.get(source)
+
+    def show_plan(self, plan: MemoryPlanned) -> None:
+        """Keep a plan, and show its verdict in the row of its source."""
+        source = plan.question.source
+        self._plans[source] = plan
+        row = self.row_of(source)
+        if row >= 0:
+            self.dataChanged.emit(self.index(row, 0), self.index(row, 0))
+
+    def forget_plans(self) -> None:
+        """Folders and free memory may have changed."""
+        self._plans.clear()
 
     def row_of(self, source: str) -> int:
         """The row of a source, -1 when it is not there."""
@@ -98,7 +121,9 @@ class ModelsModel(QAbstractListModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return plain_tip(model.source if model.source != "demo" else "")
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{model.name}, {second_line(model)}, {status(model)}"
+            return f"{model.name}, {second_line(model)}, {status(model, self.plan_of(model.source))}"
+        if role == PlanRole:
+            return self.plan_of(model.source)
         return model if role == SummaryRole else None
 
 
@@ -144,15 +169,15 @@ class ModelDelegate(QStyledItemDelegate):
         if selected:
             painter.setBrush(QColor(colors.accent))
             painter.drawRoundedRect(QRect(box.left(), box.top() + space(4), 3, box.height() - space(8)), 1.5, 1.5)
-        self._write(painter, box.adjusted(space(3), space(2), -space(3), -space(2)), model)
+        self._write(painter, box.adjusted(space(3), space(2), -space(3), -space(2)), model, index.data(PlanRole))
         painter.restore()
 
-    def _write(self, painter: QPainter, box: QRect, model: ModelSummary) -> None:
+    def _write(self, painter: QPainter, box: QRect, model: ModelSummary, plan: MemoryPlanned | None) -> None:
         colors = self._theme.colors
         left, right = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
         middle = Qt.AlignmentFlag.AlignVCenter
         small = font("small", tabular=True)
-        state = status(model)
+        state = status(model, plan)
         status_width = QFontMetrics(small).horizontalAdvance(state)
         half = box.height() // 2
         upper = QRect(box.left(), box.top(), box.width() - status_width - space(3), half)
@@ -168,8 +193,15 @@ class ModelDelegate(QStyledItemDelegate):
         painter.setPen(QColor(colors.text_muted))
         detail = QFontMetrics(small).elidedText(second_line(model), Qt.TextElideMode.ElideRight, lower.width())
         painter.drawText(lower, int(left | middle | Qt.TextFlag.TextSingleLine), detail)
-        painter.setPen(QColor(colors.danger if model.problem else colors.accent if model.built else colors.warn))
+        painter.setPen(QColor(getattr(colors, _tone(model, plan))))
         painter.drawText(QRect(box.left(), box.top(), box.width(), half), int(right | middle), state)
+
+
+def _tone(model: ModelSummary, plan: MemoryPlanned | None) -> str:
+    """The field of ``Colors`` for a status."""
+    if (model.problem and not model.partial) or (plan and plan.verdict == "too big"):
+        return "danger"
+    return "warn" if model.partial or not model.built or (plan and plan.on_disk) else "accent"
 
 
 def _one_line(text: str) -> str:

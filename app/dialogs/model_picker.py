@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.dialogs.model_details import ModelDetails
+from app.dialogs.download import DownloadDialog
+from app.dialogs.loading_row import LoadingRow
+from app.dialogs.model_details import ModelDetails, question
 from app.dialogs.model_list import ModelDelegate, ModelsFilter, ModelsModel, SummaryRole
-from app.panels.parts import label
+from app.panels.parts import ElidedLabel, label
+from app.remembered import choose, last_used, remembered
 from app.theme import space
-from engine.messages import Failed, InspectModel, ListModels, LoadModel, ModelList, ModelSummary
+from engine.messages import Failed, InspectModel, ListModels, LoadModel, MemoryPlanned, ModelList, ModelSummary
 
 if TYPE_CHECKING:
     from app.engine_client import EngineClient
@@ -35,12 +39,14 @@ _LIST_KEYS = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_Page
 
 
 class ModelPicker(QDialog):
-    """Asks the engine for models each time it is shown. ``load_requested`` carries the ``LoadModel`` on acceptance.
+    """Asks the engine for models each time it is shown, and what each would take. ``load_requested`` carries the
+    ``LoadModel``; the picker stays while it is carried out, and closes once the model is there.
 
     The filter has the focus: typing filters, arrow keys move through the list, Enter loads.
     """
 
     load_requested = Signal(object)
+    stop_requested = Signal()  # the load under way
 
     def __init__(self, client: EngineClient, theme: Theme, settings: Settings, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,9 +55,12 @@ class ModelPicker(QDialog):
         self._settings = settings
         self._added = ""  # a folder just added, until we know what it holds
         self._inspected = ""
+        self._then = ""  # the source to select once the list is there
         self._scanning = False
+        self._choices: dict[str, LoadModel] = {}  # by source, since the picker is there
+        self._unplanned: list[str] = []  # sources whose verdict nobody has asked for yet
         self.setWindowTitle(self.tr("Choose a model"))
-        self.resize(1000, 640)
+        self.resize(1000, 680)
         self.models = ModelsModel(self)
         self.filtered = ModelsFilter(self)
         self.filtered.setSourceModel(self.models)
@@ -71,7 +80,11 @@ class ModelPicker(QDialog):
         self.message = label(role="muted")
         self.message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.message.setWordWrap(True)
-        self.details = ModelDetails(theme, settings.last_experts, settings.last_policy)
+        self.details = ModelDetails(theme)
+        self.loading = LoadingRow(client)
+        self.download_dialog = DownloadDialog(client, theme, self)
+        self.downloading = ElidedLabel(role="faint")
+        self.download_button = QPushButton(self.tr("Download by name…"))
         self.add_button = QPushButton(self.tr("Add folder…"))
         self.refresh_button = QPushButton(self.tr("Refresh"))
         self.cancel_button = QPushButton(self.tr("Cancel"))
@@ -100,13 +113,20 @@ class ModelPicker(QDialog):
         buttons = QHBoxLayout()
         buttons.setContentsMargins(space(6), space(3.5), space(6), space(3.5))
         buttons.setSpacing(space(3))
-        for button in (self.add_button, self.refresh_button, self.cancel_button, self.load_button):
+        for button in (
+            self.add_button,
+            self.download_button,
+            self.refresh_button,
+            self.cancel_button,
+            self.load_button,
+        ):
             button.setAutoDefault(False)
         self.load_button.setDefault(True)
         self.load_button.setProperty("kind", "primary")
         buttons.addWidget(self.add_button)
+        buttons.addWidget(self.download_button)
         buttons.addWidget(self.refresh_button)
-        buttons.addStretch(1)
+        buttons.addWidget(self.downloading, 1)
         buttons.addWidget(self.cancel_button)
         buttons.addWidget(self.load_button)
         heading = label(self.tr("Choose a model"), "heading")
@@ -118,6 +138,7 @@ class ModelPicker(QDialog):
         column.addWidget(_Divider(self._theme))
         column.addLayout(middle, 1)
         column.addWidget(_Divider(self._theme))
+        column.addWidget(self.loading)
         column.addLayout(buttons)
 
     def _connect(self) -> None:
@@ -130,8 +151,16 @@ class ModelPicker(QDialog):
         self.list.doubleClicked.connect(self._load)
         self.list.customContextMenuRequested.connect(self._menu)
         self.add_button.clicked.connect(self._ask_folder)
-        self.refresh_button.clicked.connect(self.refresh)
-        self.cancel_button.clicked.connect(self.reject)
+        self.refresh_button.clicked.connect(lambda: self.refresh())
+        self.cancel_button.clicked.connect(self._cancel)
+        self.details.changed.connect(self._chosen_otherwise)
+        self.details.download_wanted.connect(self._ask_download)
+        self.download_button.clicked.connect(lambda: self._ask_download(""))
+        self.download_dialog.ended.connect(self.refresh)
+        self.download_dialog.moved.connect(self._show_download)
+        self._client.memory_planned.connect(self._planned)
+        self.loading.changed.connect(self._show_state)
+        self.loading.loaded.connect(self.accept)
         self.load_button.clicked.connect(self._load)
 
     # ------------------------------------------------------------------------------------------ asking the engine
@@ -140,11 +169,14 @@ class ModelPicker(QDialog):
         super().showEvent(event)
         self.filter.clear()
         self.filter.setFocus()
+        self.loading.forget()
         self.refresh()
 
-    def refresh(self) -> None:
-        """Ask the engine again; what is listed stays until it answers."""
+    def refresh(self, then: str = "") -> None:
+        """Ask the engine again; what is listed stays until it answers. ``then`` is the source to select."""
         self._scanning = True
+        self._then = then
+        self._unplanned = []
         self._client.send(ListModels(self._settings.model_folders))
         self._show_state()
 
@@ -172,6 +204,7 @@ class ModelPicker(QDialog):
             return  # the answer to someone else's question
         before = self.chosen()
         self._scanning = False
+        self.models.forget_plans()
         self.models.replace(answer.models)
         inside = next((m.source for m in self.models.models if _within(m.source, self._added)), "")
         if self._added and not inside:
@@ -179,14 +212,61 @@ class ModelPicker(QDialog):
             self._inspected = self._added
             self._client.send(InspectModel(self._added))
         self._added = ""
-        self._select(inside or (before.source if before else self._settings.last_source))
-        self._show_state()
+        self._unplanned = [model.source for model in self.models.models if _can_be_planned(model)]
+        self._select(inside or self._then or (before.source if before else self._settings.last_source))
+        self._ask_next()
 
     def _failed(self, event: Failed) -> None:
-        if event.doing == "list":
+        if event.doing == "plan":
+            self._not_planned(event)
+        elif event.doing == "list":
             self._scanning = False
             self._inspected = self._added = ""
             self._show_state(event.text)
+
+    # ------------------------------------------------------------------------------------------ what fits
+
+    def choice(self, source: str) -> LoadModel:
+        """How ``source`` would be loaded: as chosen here, else as the last time."""
+        return self._choices.get(source) or remembered(self._settings, source)
+
+    def forget_choices(self) -> None:
+        """The preferences have changed: what was not loaded yet begins with them."""
+        self._choices.clear()
+        self._show_details(self.details.model)
+
+    def _ask_next(self) -> None:
+        """One after the other, so that the model on the right never waits behind the whole list."""
+        shown = self.details.model.source if self.details.model else ""
+        while self._unplanned:
+            source = self._unplanned.pop(0)
+            if self.models.plan_of(source) is None and source != shown:
+                self._client.send(question(self.choice(source)))
+                return
+
+    def _chosen_otherwise(self) -> None:
+        choice = self.details.choice
+        self._choices[choice.source] = choice
+        if self.details.plan is None:
+            self._client.send(question(choice))
+        self._show_buttons()
+
+    def _planned(self, plan: MemoryPlanned) -> None:
+        source = plan.question.source
+        self.models.show_plan(plan)
+        if self.details.model is not None and self.details.model.source == source:
+            self.details.show_plan(plan)
+        self._show_buttons()
+        self._ask_next()
+
+    def _not_planned(self, event: Failed) -> None:
+        """What cannot be opened cannot be loaded: its row says why."""
+        row = self.models.row_of(event.request_id)
+        if row >= 0:
+            chosen = self.chosen()
+            self.models.merge(replace(self.models.models[row], problem=event.text))
+            self._select(chosen.source if chosen else event.request_id)
+        self._ask_next()
 
     # ------------------------------------------------------------------------------------------ the list
 
@@ -216,8 +296,8 @@ class ModelPicker(QDialog):
         """Bring the message, the details and the buttons in line with what is known."""
         model = self.chosen()
         if model != self.details.model:
-            self.details.show_model(model)
-        self.load_button.setEnabled(model is not None and not model.problem)
+            self._show_details(model)
+        self._show_buttons()
         self.refresh_button.setEnabled(not self._scanning)
         if trouble:
             message = trouble
@@ -231,6 +311,31 @@ class ModelPicker(QDialog):
             message = ""
         self.message.setText(message)
         self._left.setCurrentWidget(self.message if message else self.list)
+
+    def _show_details(self, model: ModelSummary | None) -> None:
+        if model is None:
+            self.details.show_model(None)
+            return
+        choice, plan = self.choice(model.source), self.models.plan_of(model.source)
+        self.details.show_model(model, choice, plan, last_used(self._settings, model.source))
+        if _can_be_planned(model) and self.details.plan is None:
+            self._client.send(question(choice))
+
+    def _show_buttons(self) -> None:
+        model, plan = self.details.model, self.details.plan
+        fits = plan is None or plan.verdict != "too big"
+        usable = model is not None and not model.problem and fits
+        self.load_button.setEnabled(usable and not self.loading.busy)
+        self.cancel_button.setText(self.tr("Stop loading") if self.loading.busy else self.tr("Cancel"))
+        self.cancel_button.setEnabled(not self.loading.stopping)
+
+    def _show_download(self) -> None:
+        self.downloading.setText(self.download_dialog.line)
+
+    def _ask_download(self, name: str) -> None:
+        if name:
+            self.download_dialog.ask_about(name)
+        self.download_dialog.open()
 
     def _menu(self, at: QPoint) -> None:
         index = self.list.indexAt(at)
@@ -266,20 +371,23 @@ class ModelPicker(QDialog):
 
     def _load(self) -> None:
         model = self.chosen()
-        if model is None or model.problem:
-            return
-        settings = self._settings
-        self.load_requested.emit(
-            LoadModel(
-                source=model.source,
-                experts=self.details.experts(),
-                policy=self.details.policy(),
-                context=int(settings.last_context),
-                device=settings.last_device,
-                dtype=settings.last_dtype,
-            )
-        )
-        self.accept()
+        if model is not None and self.load_button.isEnabled():
+            self.loading.expect(model.name)
+            choose(self._settings, self.details.choice)
+            self.load_requested.emit(self.details.choice)
+            self._show_buttons()
+
+    def _cancel(self) -> None:
+        """Stop the load under way; without one, close."""
+        if self.loading.busy:
+            self.loading.stop()
+            self.stop_requested.emit()
+        else:
+            self.reject()
+
+
+def _can_be_planned(model: ModelSummary) -> bool:
+    return model.built and not model.problem
 
 
 def _within(source: str, folder: str) -> bool:

@@ -21,14 +21,14 @@ HEIGHT = 14
 
 @dataclass(frozen=True)
 class Segment:
-    """kind: a field of ``Colors`` that names the colour: "dense", "experts", "kv", "other"."""
+    """kind: a field of ``Colors`` that names the colour: "dense", "experts", "kv", "workspace", "other"."""
 
     kind: str
     amount: float
 
 
 def paint_kind(painter: QPainter, box: QRectF, kind: str, colors: Colors) -> None:
-    """Fill ``box`` with a kind's colour and pattern: experts plain, dense and kv lines, other dots."""
+    """Fill ``box`` with a kind's colour and pattern: experts plain, dense, kv and workspace lines, other dots."""
     base = QColor(getattr(colors, kind))
     painter.save()
     painter.setClipRect(box, Qt.ClipOperation.IntersectClip)
@@ -45,6 +45,9 @@ def paint_kind(painter: QPainter, box: QRectF, kind: str, colors: Colors) -> Non
     elif kind == "kv":
         for x in range(left - high, right, 3):
             painter.drawLine(x, top, x + high, bottom)
+    elif kind == "workspace":
+        for y in range(top + 2, bottom, 4):
+            painter.drawLine(left, y, right, y)
     elif kind == "other":
         for row, y in enumerate(range(top + 2, bottom, 3)):
             for x in range(left + 2 + 2 * (row % 2), right, 4):
@@ -64,9 +67,10 @@ def picture(kind: str) -> Picture:
 class SegmentedBar(QWidget):
     """Segments side by side over a total; the rest is free and stays empty."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, parent: QWidget | None = None, ground: str = "surface") -> None:
+        """ground: the field of ``Colors`` for what is free."""
         super().__init__(parent)
-        self._theme = theme
+        self._theme, self._ground = theme, ground
         self._segments: tuple[Segment, ...] = ()
         self._total = 0.0
         self.setFixedHeight(HEIGHT)
@@ -106,7 +110,7 @@ class SegmentedBar(QWidget):
         outline = QPainterPath()
         outline.addRoundedRect(QRectF(self.rect()), 4, 4)
         painter.setClipPath(outline)
-        painter.fillRect(self.rect(), QColor(colors.surface))
+        painter.fillRect(self.rect(), QColor(getattr(colors, self._ground)))
         for segment, left, width in self.spans():
             # a hair of the ground between neighbours
             gap = 1.0 if width > 4 else 0.0

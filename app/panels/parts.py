@@ -259,3 +259,12 @@ class FigureRow(QWidget):
 
     def text(self, key: str) -> str:
         return self._figures[key][0].text()
+
+
+def pair(left: QWidget, right: QWidget) -> QHBoxLayout:
+    """A name at the left and its figure at the right."""
+    row = QHBoxLayout()
+    row.addWidget(left)
+    row.addStretch(1)
+    row.addWidget(right)
+    return row

@@ -9,6 +9,9 @@ from pytestqt.qtbot import QtBot
 
 from app.theme import Theme
 from engine.messages import ModelSummary
+from tests.app.dialogs.stage import LONG, Stage
+
+Summary = Callable[..., ModelSummary]
 
 
 @pytest.fixture
@@ -34,3 +37,19 @@ def summary() -> Callable[..., ModelSummary]:
         return ModelSummary(source, name, problem, **({} if problem else known))  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def stage(qtbot: QtBot, theme: Theme) -> Stage:
+    return Stage(qtbot, theme)
+
+
+@pytest.fixture
+def full(stage: Stage, summary: Summary) -> Stage:
+    stage.answer(
+        summary("/models/broken", "broken", "The download is incomplete: model-00002.safetensors is missing."),
+        summary("Qwen/Qwen3-30B-A3B", "Qwen3-30B-A3B", layers=48, experts=128, top_k=8, expert_bytes=58 * 10**9),
+        summary(LONG, "mixtral", has_template=False),
+        summary(),
+    )
+    return stage

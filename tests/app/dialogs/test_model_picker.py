@@ -3,102 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from app.dialogs.model_list import second_line, status
-from app.dialogs.model_picker import ModelPicker
-from app.engine_client import EngineClient
 from app.settings import Settings
 from app.theme import Theme
-from engine.messages import (
-    Command,
-    Event,
-    Failed,
-    InspectModel,
-    ListModels,
-    LoadModel,
-    ModelList,
-    ModelSummary,
-)
+from engine.messages import Failed, InspectModel, ListModels, ModelSummary
+from tests.app.dialogs.stage import LONG, Stage
 
 Summary = Callable[..., ModelSummary]
-LONG = "/home/ä/模型/🎭 my models" + "/deeper" * 30 + "/mixtral"
-
-
-class Library:
-    """An engine thread that only notes what it is asked."""
-
-    def __init__(self, emit: Callable[[Event], None]) -> None:
-        self.sent: list[Command] = []
-
-    def start(self) -> None:
-        pass
-
-    def send(self, command: Command) -> None:
-        self.sent.append(command)
-
-    def stop(self) -> None:
-        pass
-
-    def join(self, timeout: float | None = None) -> None:
-        pass
-
-
-class Stage:
-    """A picker on the screen, its client, and what the client was asked."""
-
-    def __init__(self, qtbot: QtBot, theme: Theme, settings: Settings | None = None) -> None:
-        made: list[Library] = []
-
-        def make(emit: Callable[[Event], None]) -> Library:
-            made.append(Library(emit))
-            return made[0]
-
-        self.client = EngineClient(make)
-        self.sent = made[0].sent
-        self.settings = settings or Settings(None)
-        self.picker = ModelPicker(self.client, theme, self.settings)
-        self.loads: list[LoadModel] = []
-        self.picker.load_requested.connect(self.loads.append)
-        qtbot.addWidget(self.picker)
-        with qtbot.waitExposed(self.picker):
-            self.picker.show()
-
-    def answer(self, *models: ModelSummary) -> None:
-        self.client.model_list.emit(ModelList(models))
-
-    def names(self) -> list[str]:
-        rows = self.picker.filtered
-        return [rows.index(row, 0).data() for row in range(rows.rowCount())]
-
-    def chosen(self) -> str:
-        model = self.picker.chosen()
-        return model.source if model else ""
-
-    def words(self) -> list[str]:
-        labels = self.picker.findChildren(QLabel)
-        return [label.text() for label in labels if label.isVisible() and label.text()]
-
-
-@pytest.fixture
-def stage(qtbot: QtBot, theme: Theme) -> Stage:
-    return Stage(qtbot, theme)
-
-
-@pytest.fixture
-def full(stage: Stage, summary: Summary) -> Stage:
-    stage.answer(
-        summary("/models/broken", "broken", "The download is incomplete: model-00002.safetensors is missing."),
-        summary("Qwen/Qwen3-30B-A3B", "Qwen3-30B-A3B", layers=48, experts=128, top_k=8, expert_bytes=58 * 10**9),
-        summary(LONG, "mixtral", has_template=False),
-        summary(),
-    )
-    return stage
 
 
 # ---------------------------------------------------------------------------------------------- the list
@@ -184,7 +100,6 @@ def test_arrows_in_the_filter_move_through_the_list_and_enter_loads_once(qtbot: 
     assert full.chosen() == "Qwen/Qwen3-30B-A3B"
     qtbot.keyClick(full.picker.filter, Qt.Key.Key_Return)
     assert [load.source for load in full.loads] == ["Qwen/Qwen3-30B-A3B"]
-    assert not full.picker.isVisible()
 
 
 def test_enter_in_the_list_loads_once(qtbot: QtBot, full: Stage) -> None:
@@ -228,87 +143,6 @@ def test_what_cannot_be_used_cannot_be_loaded(qtbot: QtBot, full: Stage) -> None
     assert full.picker.isVisible()
     full.picker._select("demo")
     assert full.picker.load_button.isEnabled()
-
-
-def test_details_name_the_facts(full: Stage) -> None:
-    details = full.picker.details
-    full.picker._select("Qwen/Qwen3-30B-A3B")
-    assert details.name.text() == "Qwen3-30B-A3B"
-    assert (
-        details.facts.text() == "qwen2_moe · 48 layers × 128 experts, 8 per token · fp32 · apache-2.0 · chat template"  # noqa: RUF001
-    )
-    full.picker._select(LONG)
-    assert details.facts.text().endswith("no chat template")
-    full.picker._select("demo")
-    assert details.total.text() == "0.69 GB"
-    assert [(s.kind, s.amount) for s in details.bar.segments] == [("dense", 170_000_000), ("experts", 520_000_000)]
-    assert details.legend.texts == ("always in memory 0.17 GB", "experts 0.52 GB")
-
-
-def test_the_slider_becomes_the_load(qtbot: QtBot, full: Stage) -> None:
-    details = full.picker.details
-    assert details.experts() == "auto"
-    assert not details.slider.isEnabled()
-    qtbot.mouseClick(details.auto, Qt.MouseButton.LeftButton)
-    assert details.slider.isEnabled()
-    assert (details.slider.minimum(), details.slider.maximum()) == (1, 960)
-    details.slider.setValue(240)
-    assert details.kept.text() == "0.13 GB · 240 of 960 · 25%"
-    qtbot.mouseClick(details.policies.buttons()[1], Qt.MouseButton.LeftButton)
-    qtbot.mouseClick(full.picker.load_button, Qt.MouseButton.LeftButton)
-    assert full.loads == [LoadModel("demo", "240 slots", "lfu")]
-
-
-def test_auto_stays_auto(qtbot: QtBot, full: Stage) -> None:
-    full.picker.details.slider.setValue(17)
-    qtbot.mouseClick(full.picker.load_button, Qt.MouseButton.LeftButton)
-    assert full.loads == [LoadModel("demo", "auto", "next-use")]
-
-
-def test_the_choice_of_last_time_is_the_start(qtbot: QtBot, theme: Theme, summary: Summary) -> None:
-    settings = Settings(None)
-    settings.last_experts, settings.last_policy, settings.last_context = "25%", "lfu", 4096
-    stage = Stage(qtbot, theme, settings)
-    stage.answer(summary())
-    assert not stage.picker.details.auto.isChecked()
-    stage.picker.load_button.click()
-    assert stage.loads == [LoadModel("demo", "240 slots", "lfu", context=4096)]
-
-
-def test_a_share_carries_over_to_the_next_model(full: Stage) -> None:
-    details = full.picker.details
-    details.auto.setChecked(False)
-    details.slider.setValue(480)
-    full.picker._select("Qwen/Qwen3-30B-A3B")
-    assert details.kept.text() == "29.0 GB · 3,072 of 6,144 · 50%"
-    details.auto.setChecked(True)
-    full.picker._select("demo")
-    assert details.auto.isChecked()
-
-
-def test_a_budget_too_small_for_lru_is_told(full: Stage) -> None:
-    details = full.picker.details
-    details.auto.setChecked(False)
-    details.policies.choose(0)
-    details.slider.setValue(359)
-    assert "lru throws out just what comes next" in details.note.text.text()
-    details.policies.choose(1)
-    assert "lru throws out" not in details.note.text.text()
-    details.policies.choose(0)
-    details.slider.setValue(360)
-    assert details.note.text.text() == "Each token wants 360 experts, 12 in each of 30 layers."
-    details.slider.setValue(960)
-    assert details.note.text.text().startswith("Every expert stays in memory")
-
-
-def test_the_demo_before_its_first_load(qtbot: QtBot, stage: Stage) -> None:
-    stage.answer(ModelSummary("demo", "Greenroom demo", built=False))
-    details = stage.picker.details
-    assert "Not built yet" in details.note.text.text()
-    assert not details.slider.isVisible()
-    assert not details.bar.isVisible()
-    qtbot.keyClick(stage.picker.filter, Qt.Key.Key_Return)
-    assert stage.loads == [LoadModel("demo")]
 
 
 # ---------------------------------------------------------------------------------------------- hostile names
@@ -379,40 +213,3 @@ def test_a_folder_can_be_forgotten(full: Stage) -> None:
     full.picker.forget_folder("/a")
     assert full.settings.model_folders == ("/b",)
     assert full.sent[-1] == ListModels(("/b",))
-
-
-# ---------------------------------------------------------------------------------------------- with the real engine
-
-
-def test_the_real_engine_lists_a_model_and_says_what_is_wrong_with_a_folder(
-    qtbot: QtBot, theme: Theme, tiny_chat_model: Path, tmp_path: Path
-) -> None:
-    nothing = tmp_path / "模型 🎭 <b>"
-    nothing.mkdir()
-    settings = Settings(None)
-    settings.model_folders = (str(tiny_chat_model), str(nothing))
-    client = EngineClient()
-    picker = ModelPicker(client, theme, settings)
-    qtbot.addWidget(picker)
-    loads: list[LoadModel] = []
-    picker.load_requested.connect(loads.append)
-    client.start()
-    try:
-        picker.show()
-        with qtbot.waitSignal(client.model_list, timeout=120_000):
-            pass
-        listed = {model.source: model for model in picker.models.models}
-        assert next(iter(listed)) == "demo"
-        assert listed[str(nothing)].problem
-        tiny = listed[str(tiny_chat_model)]
-        assert (tiny.problem, tiny.family, tiny.has_template) == ("", "qwen2_moe", True)
-        picker._select(str(nothing))
-        assert not picker.load_button.isEnabled()
-        picker._select(str(tiny_chat_model))
-        picker.details.auto.setChecked(False)
-        picker.details.slider.setValue(2)
-        picker.load_button.click()
-        assert loads == [LoadModel(str(tiny_chat_model), "2 slots")]
-    finally:
-        with qtbot.waitSignal(client.stopped, timeout=60_000):
-            client.shut_down(30)

@@ -187,7 +187,7 @@ def test_the_picker_offers_the_preferred_policy(bench: Bench) -> None:
     window.picker.reject()
     choose(opened(window).policy, "eam")
     window.open_picker()
-    assert window.picker.details.policy() == "eam"
+    assert window.picker.choice("demo").policy == "eam"
     window.picker.reject()
 
 
