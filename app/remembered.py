@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,12 @@ from engine.messages import POLICIES, PREDICTORS, PREFETCH, READ_MODES, LoadMode
 if TYPE_CHECKING:
     from app.settings import Settings
 
-_NAMES = {"policy": POLICIES, "predictor": PREDICTORS, "prefetch": PREFETCH, "reads": READ_MODES}
+_NAMES: dict[str, Mapping[Any, str]] = {
+    "policy": POLICIES,
+    "predictor": PREDICTORS,
+    "prefetch": PREFETCH,
+    "reads": READ_MODES,
+}
 _USED = "used"
 
 

@@ -91,8 +91,9 @@ class DownloadDialog(QDialog):
         for widget in (self.title, self.facts, self.bars, self.note, self.place):
             column.addWidget(widget)
         column.addStretch(1)
-        for widget in (self.figures, self.progress, self.file):
-            column.addWidget(widget)
+        column.addWidget(self.figures)
+        column.addWidget(self.progress)
+        column.addWidget(self.file)
         buttons = QHBoxLayout()
         buttons.setContentsMargins(0, space(3), 0, 0)
         buttons.setSpacing(space(3))

@@ -85,7 +85,10 @@ class ModelDetails(QScrollArea):
         options.setSpacing(space(3))
         options.addWidget(self.experts)
         options.addWidget(self.context)
+        inside.setObjectName("modelDetails")
+        inside.setStyleSheet("QWidget#modelDetails { background: transparent; }")
         self.setWidget(inside)
+        self.viewport().setAutoFillBackground(False)
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -225,9 +228,6 @@ class ModelDetails(QScrollArea):
     def _dress(self) -> None:
         for wish in (self.experts, self.context):
             wish.dress()
-        self.widget().setObjectName("modelDetails")
-        self.widget().setStyleSheet("QWidget#modelDetails { background: transparent; }")
-        self.viewport().setAutoFillBackground(False)
 
 
 def question(choice: LoadModel) -> PlanMemory:

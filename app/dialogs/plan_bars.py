@@ -50,7 +50,7 @@ class PlanBars(QWidget):
     def _entries(self, plan: MemoryPlanned) -> list[Entry]:
         """The device's memory, part by part."""
         bar = plan.bars[0]
-        sizes = {part.kind: part.bytes for part in bar.parts}
+        sizes: dict[str, int] = {part.kind: part.bytes for part in bar.parts}
         fits = plan.verdict != "too big"
         if fits:  # the whole context, of which a part may be what experts give back
             sizes["kv"] = plan.kv_bytes

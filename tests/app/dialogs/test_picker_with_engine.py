@@ -141,6 +141,7 @@ def test_the_loaded_model_is_what_the_picker_said(make: Callable[..., Stage], ti
     assert (model.policy, model.predictor, model.prefetch) == ("lfu", "popularity", "off")
     assert "buffered" in model.reads
     assert not picker.isVisible()
+    stage.settings.loading_source = ""  # as when the window closes
     again = LoadModel(str(tiny_chat_model), "7 slots", "lfu", predictor="popularity", prefetch="off", reads="buffered")
     assert stage.state.first_model(None) == again, "the next start takes the same"
 
