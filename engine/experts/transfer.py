@@ -38,7 +38,7 @@ log = logging.getLogger("greenroom.experts")
 
 SLOW = 300e-6  # seconds for a small expert: it came from the disk, where several reads at once gain
 READERS_TURN = 256  # fetches that the readers do then, before it is tried again
-READERS = 2  # reads in flight; more gain nothing where cores are few and the disk is local
+READERS = 3  # reads in flight: of large experts, one is copied into place while two come off the disk
 
 
 class State(Enum):
