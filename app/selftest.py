@@ -21,12 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from PySide6.QtCore import QEventLoop, QPoint, Qt
+from PySide6.QtCore import QEventLoop, QPoint, QRegularExpression, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QWidget
 
 from app.chat.answer import AnswerView
 from app.chat.cards import Card
+from app.chat.prose import TextView
 from app.export import write_export
 from app.gaps import GapMeter
 from app.program import Program
@@ -209,6 +210,30 @@ class SelfTest(ConversationSteps, DialogSteps):
         check(counted.decode_misses == answer.cache.decode_misses, f"misses: {counted} against {answer.cache}")
         return f"{counted.passes} passes, {counted.decode_hits} hits and {counted.decode_misses} misses"
 
+    def step_panels(self) -> str:
+        """A word is clicked and its experts light up; a panel in a window of its own; a hidden one hears nothing."""
+        panels = self.window.panels
+        view = self.window.transcript.findChildren(AnswerView)[-1]
+        prose = view.body.findChildren(TextView)[0]
+        word = prose.document().find(QRegularExpression(r"\w{2,}"))
+        check(not word.isNull(), "the answer has no word to click")
+        word.setPosition(word.selectionStart())
+        box = prose.cursorRect(word)
+        QTest.mouseClick(prose.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(box.left() + 3, box.center().y()))
+        until(lambda: panels.experts.heading.note.endswith(self.window.tr("replay")), 20, "the token's experts")
+        self.shot("05b-replay")
+        note = panels.experts.heading.note
+        QTest.mouseClick(panels.experts.player.now, Qt.MouseButton.LeftButton)
+        check(not panels.experts.replaying, "the panel stayed in the past")
+        panels.float_panel("experts")
+        self.shot("05c-experts", panels.windows["experts"])
+        panels.dock_panel("experts")
+        panels.show_panel("cache", False)
+        check(not panels.cache.listening, "a hidden panel still listens")
+        panels.show_panel("cache", True)
+        self.shot("05d-panels", panels.widget())
+        return note
+
     def step_stop(self) -> str:
         self.program.settings.max_tokens = 2048
         self.window.new_chat()
@@ -348,9 +373,33 @@ class SelfTest(ConversationSteps, DialogSteps):
 
 
 CONVERSATIONS = ["search", "rename", "delete", "drop"]
-STEPS = ["window", "engine", "load", "answer", "log", *DIALOGS, "branches", "stop", "go_on", "markdown", *CONVERSATIONS]
+STEPS = [
+    "window",
+    "engine",
+    "load",
+    "answer",
+    "log",
+    "panels",
+    *DIALOGS,
+    "branches",
+    "stop",
+    "go_on",
+    "markdown",
+    *CONVERSATIONS,
+]
 STEPS += ["picker", "menus", "export", "fold", "refusal", "hook", "close", "scaled"]
-SCALED_STEPS = ["window", "engine", "load", "answer", *DIALOGS, "branches", "stop", "markdown", *CONVERSATIONS]
+SCALED_STEPS = [
+    "window",
+    "engine",
+    "load",
+    "answer",
+    "panels",
+    *DIALOGS,
+    "branches",
+    "stop",
+    "markdown",
+    *CONVERSATIONS,
+]
 SCALED_STEPS += ["picker", "close"]
 
 
