@@ -38,13 +38,12 @@ class Bound(QObject):
         """What this hears while the panel is seen."""
         return (
             Feed(self._client.started, self.call_off),
-            Feed(self._client.finished, self._answered),
             Feed(self._client.cache_snapshot, self._look, lambda: self._client.latest(CacheSnapshot)),
         )
 
     @Slot()
     def chat_changed(self, *news: object) -> None:
-        """Another conversation: nothing is known of it yet."""
+        """Another conversation, or an answer begins or ends in it: nothing is known of it yet."""
         log = self.log()
         if self._known is not None and self._known[0] != log:
             self.call_off()
@@ -58,10 +57,6 @@ class Bound(QObject):
         if self._asked:
             self._client.send(StopWhatIf(self._asked))
             self._asked = ""
-
-    def _answered(self, *news: object) -> None:
-        self._known = None
-        self._look(self._client.latest(CacheSnapshot))
 
     def _look(self, snapshot: object) -> None:
         """Ask, unless that was done, or an answer is under way."""

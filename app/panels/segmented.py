@@ -59,7 +59,7 @@ class SegmentedSwitch(QFrame):
             f"QPushButton {{ border: 1px solid transparent; border-radius: 6px; padding: 3px 4px; min-height: 16px;"
             f" font-size: 12px; color: {colors.text_muted}; background: transparent; }}"
             f"QPushButton:hover {{ color: {colors.text}; }}"
-            f"QPushButton:disabled {{ color: {colors.text_faint}; text-decoration: line-through; }}"
+            f"QPushButton:disabled {{ color: {colors.text_faint}; }}"
             f"QPushButton:checked {{ background: {colors.border}; color: {colors.text}; font-weight: 600; }}"
             f"QPushButton:focus {{ border: 1px solid {colors.accent}; }}"
         )
