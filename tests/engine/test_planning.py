@@ -103,6 +103,9 @@ def test_what_the_loaded_model_holds_counts_as_free(engine: Engine, tiny_chat_mo
     bar = Planner().answer(question, {"RAM": held}).bars[0]
     other = {part.kind: part.bytes for part in bar.parts}["other"]
     assert bar.total - other == 2000 * MB + held
+    engine.send(question)
+    asked = engine.wait_for(MemoryPlanned).bars[0]
+    assert {part.kind: part.bytes for part in asked.parts}["other"] == other
 
 
 def test_only_the_latest_of_waiting_questions_is_answered(engine: Engine, tiny_chat_model: Path) -> None:
