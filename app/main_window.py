@@ -31,7 +31,7 @@ from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.surfaces import Surfaces
-from app.theme import Theme, space
+from app.theme import BODY, Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
 from engine.messages import LoadModel, ModelLoaded, Sampling
@@ -110,7 +110,7 @@ class MainWindow(QMainWindow):
             self.columns.addWidget(widget)
         self.columns.setStretchFactor(1, 1)
         self.sidebar.setMinimumWidth(180)
-        self.panels.setMinimumWidth(280)
+        self._fit_panels()
         middle.setMinimumWidth(240)
         whole = QWidget()
         rows = QVBoxLayout(whole)
@@ -466,6 +466,22 @@ class MainWindow(QMainWindow):
         self.theme.set_mode(name)  # type: ignore[arg-type]
         for action in self._themes.actions():
             action.setChecked(action.data() == name)
+
+    @Slot(int)
+    def set_font_size(self, size: int) -> None:
+        """Running text has this size, px, everything else its proportion to it; and keep it so."""
+        self.settings.font_size = size
+        self.theme.set_font_size(size)
+        self._fit_panels()
+        session = self.chat.session
+        if session.path is not None and session.turns:  # bubbles and their buttons are as large as their letters were
+            self.chat.open(session.path)
+
+    def _fit_panels(self) -> None:
+        """Larger letters want a wider column: nothing in it may be cut off."""
+        inside = self.panels.widget()
+        wanted = inside.minimumSizeHint().width() + space(4) if inside and self.theme.font_size > BODY else 0
+        self.panels.setMinimumWidth(max(280, wanted))
 
     @Slot()
     def forget_picker(self) -> None:

@@ -54,6 +54,14 @@ class SmallDialog(QDialog):
     def present(self) -> None:
         self.column.addSpacing(space(2))
         self.column.addWidget(self.buttons)
+        for widget in self.findChildren(QWidget):
+            widget.ensurePolished()  # else sizes are those of letters that the style sheet has not set yet
+        width = max(self.column.totalMinimumSize().width(), self.column.totalSizeHint().width())
+        wraps = self.column.hasHeightForWidth()
+        least = self.column.minimumHeightForWidth(width) if wraps else self.column.totalMinimumSize().height()
+        best = self.column.totalHeightForWidth(width) if wraps else self.column.totalSizeHint().height()
+        self.setMinimumSize(width, least)
+        self.resize(width, min(best, round(0.9 * self.screen().availableGeometry().height())))
         self.open()
 
 

@@ -41,6 +41,7 @@ class Preferences(QDialog):
     """Emits what its owner has to carry out; the settings themselves it writes."""
 
     theme_chosen = Signal(str)
+    font_size_chosen = Signal(int)  # px
     columns_chosen = Signal(bool, bool)  # conversations, panels
     reload_wanted = Signal()
     policy_chosen = Signal()
@@ -64,7 +65,7 @@ class Preferences(QDialog):
             {"system": self.tr("Like the system"), "light": self.tr("Light"), "dark": self.tr("Dark")},
             lambda name: self.theme_chosen.emit(name),
         )
-        self.font_size = self._number(self.tr("Size of text"), 11, 22, self._set_font_size)
+        self.font_size = self._number(self.tr("Size of text"), 11, 22, self.font_size_chosen.emit)
         self.font_size.setSuffix(self.tr(" px"))
         self.sidebar = CheckBox(self.tr("Conversations, on the left"), theme)
         self.panels = CheckBox(self.tr("Panels, on the right"), theme)
@@ -114,6 +115,7 @@ class Preferences(QDialog):
         box = QSpinBox()
         box.setAccessibleName(name)
         box.setFixedWidth(CONTROL)
+        box.setAlignment(Qt.AlignmentFlag.AlignRight)
         box.setRange(low, high)
         box.setKeyboardTracking(False)
 
@@ -277,10 +279,6 @@ class Preferences(QDialog):
     def _set_policy(self, name: str) -> None:
         self._settings.last_policy = name
         self.policy_chosen.emit()
-
-    def _set_font_size(self, size: int) -> None:
-        self._settings.font_size = size
-        self._theme.set_font_size(size)
 
     def _set_startup(self, chosen: str) -> None:
         if chosen.startswith(CHOSEN):

@@ -38,10 +38,7 @@ class Welcome(SmallDialog):
             )
         ):
             rows.addWidget(label(where, "title"), line, 0)
-            text = label(what, "muted")
-            text.setWordWrap(True)
-            text.setMinimumWidth(470)
-            rows.addWidget(text, line, 1)
+            rows.addWidget(label(what, "muted"), line, 1)
         self.column.addSpacing(space(1))
         self.column.addLayout(rows)
         self.column.addSpacing(space(1))

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialogButtonBox, QPushButton
 
+from app.chat.cards import UserBubble
 from app.data_folder import MARK
 from app.dialogs.preferences import Preferences
 from app.main_window import MainWindow
@@ -61,9 +62,13 @@ def test_theme(bench: Bench) -> None:
     assert not bench.window.theme.is_dark
 
 
-def test_size_of_text_changes_every_letter_and_comes_back(bench: Bench) -> None:
+def test_size_of_text_changes_every_letter_and_comes_back(bench: Bench, qtbot) -> None:
     window = bench.start()
     dialog = opened(window)
+    window.send("Hello there, how are you, and what is new?")
+    bench.engine.answer("Good day.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    bubble = window.findChildren(UserBubble)[0].height()
     looks = [window.composer.input, window.top.pill, window.sidebar, dialog.close_button]
     before = [widget.font().pixelSize() for widget in looks]
     height = window.composer.input.height()
@@ -71,6 +76,8 @@ def test_size_of_text_changes_every_letter_and_comes_back(bench: Bench) -> None:
     for widget, size in zip(looks, before, strict=True):
         assert widget.font().pixelSize() == round(size * 20 / BODY), widget
     assert window.composer.input.height() > height
+    qtbot.waitUntil(lambda: [view.height() > bubble for view in window.transcript.column.widgets()][:1] == [True])
+    assert window.panels.minimumWidth() > 280
     bench.window.theme.set_mode("dark")  # a new style sheet
     assert window.composer.input.font().pixelSize() == 20
     dialog.font_size.setValue(BODY)
