@@ -139,7 +139,7 @@ def _in_a_process(connection: Connection, command: WhatIf) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C at a terminal is for the program that started this one
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
     _step_back()
-    told = time.monotonic()
+    told = float("-inf")
 
     def tell(progress: WhatIfProgress) -> None:
         nonlocal told

@@ -15,6 +15,7 @@ from engine.errors import SessionError
 from engine.messages import (
     POLICIES,
     ChatMessage,
+    EngineReady,
     Failed,
     Finished,
     Generate,
@@ -61,6 +62,7 @@ def its_process() -> psutil.Process | None:
 
 def test_figures_equal_the_terminals(engine: Engine, logs: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     predictors = ("popularity", "gate", "previous-token")
+    engine.wait_for(EngineReady)  # two threads must not import the heavy libraries at once
     engine.send(WhatIf("w", logs, tuple(POLICIES), BUDGETS, predictors))
     told = engine.wait_for(WhatIfResult)
     assert main(["replay", *logs, "--experts", ",".join(BUDGETS), "--predictor", ",".join(predictors), "--json"]) == 0
