@@ -66,7 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if command == "test":
             python = ready(ROOT, dev=True)
-            return _run(python, "-m", "pytest", *rest, QT_QPA_PLATFORM="offscreen")
+            # two at a time: half the wait; tests/conftest.py says what stays together
+            return _run(python, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *rest, QT_QPA_PLATFORM="offscreen")
         if command == "setup" and rest in ([], ["dev"]):
             ready(ROOT, dev=bool(rest))
             say(f"Ready. Open the window with: {'py' if os.name == 'nt' else 'python3'} packaging/start.py")
