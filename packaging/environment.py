@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -66,8 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if command == "test":
             python = ready(ROOT, dev=True)
-            # two at a time: half the wait; tests/conftest.py says what stays together
-            return _run(python, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *rest, QT_QPA_PLATFORM="offscreen")
+            return _run(python, "-m", "pytest", *rest, QT_QPA_PLATFORM="offscreen") if rest else _test(python)
         if command == "setup" and rest in ([], ["dev"]):
             ready(ROOT, dev=bool(rest))
             say(f"Ready. Open the window with: {'py' if os.name == 'nt' else 'python3'} packaging/start.py")
@@ -319,6 +319,25 @@ def _demo_key(root: Path, environ: Mapping[str, str]) -> str:
     recipe = sorted((root / "resources" / "demo").glob("recipe.*"))
     sizes = [f"{path.name}:{path.stat().st_size}" for path in recipe if path.is_file()]
     return "|".join([environ.get("GREENROOM_DATA", ""), *sizes])
+
+
+def _test(python: Path) -> int:
+    """Every test: the window's beside all others, in two processes, for half the wait. The exit code of the first that
+    failed."""
+    environ = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    command = [str(python), "-m", "pytest"]
+    with tempfile.TemporaryFile() as shown:
+        window = subprocess.Popen([*command, "tests/app"], cwd=ROOT, env=environ, stdout=shown, stderr=shown)
+        try:
+            code = subprocess.call([*command, "tests", "--ignore=tests/app"], cwd=ROOT, env=environ)
+            window_code = window.wait()
+        finally:
+            window.kill()
+        shown.seek(0)
+        say("\nThe window's tests:")
+        shutil.copyfileobj(shown, sys.stdout.buffer)
+    sys.stdout.flush()
+    return code or window_code
 
 
 def _run(python: Path, *arguments: str, **environ: str) -> int:

@@ -14,15 +14,6 @@ if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.env
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run side by side: a file's together, and the window's all in one process, before any of the engine's.
-    Python's garbage collector may run on an engine's thread, and must not meet a window's Qt objects there."""
-    for item in items:
-        path = item.path.relative_to(Path(__file__).parent)
-        item.add_marker(pytest.mark.xdist_group("window" if path.parts[0] == "app" else path.as_posix()))
-
-
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's conversations, settings or profiles."""
