@@ -16,6 +16,7 @@ import torch
 
 from engine.experts.prefetch import Deed
 from engine.experts.store import DiskStore
+from engine.experts.transfer import READERS
 from engine.hardware.plan import MemoryPlan
 from engine.loading import load
 from engine.messages import (
@@ -246,7 +247,7 @@ def test_several_devices_share_the_experts_and_change_no_bit(
     assert len(made) == devices.count(",") + 1
     assert all(one.use().demand_bytes > 0 and one.use().early_bytes > 0 for one in made)
     assert told.cache.fetched_bytes == sum(one.use().demand_bytes + one.use().early_bytes for one in made)
-    assert len({thread.name for one in made for thread in one._threads}) == 2 * len(made)
+    assert len({thread.name for one in made for thread in one._threads}) == READERS * len(made)
     assert loaded.slots == 16
     replayed(told.log)
 
