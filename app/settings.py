@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, PREDICTORS, PREFETCH, READ_MODES
+from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, POLICIES, PREDICTORS, PREFETCH, READ_MODES
 
 log = logging.getLogger("greenroom.settings")
 
@@ -100,7 +100,7 @@ class Settings:
     # the model
     last_source = Option("")  # what LoadModel took; empty: none yet
     last_experts = Option("auto")
-    last_policy = Option(DEFAULT_POLICY)
+    last_policy = Option(DEFAULT_POLICY, one_of(*POLICIES))
     last_context = Option(0, between(0, 100_000_000))
     last_device = Option("auto")
     last_dtype = Option("auto")

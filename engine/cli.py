@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay.add_argument("--predictor", default="all", metavar="NAMES", help=f"all, or some of {', '.join(PREDICTORS)}")
     replay.add_argument("--json", action="store_true", help="print a JSON object: live, results, predictors, ...")
+    _explain_names(replay)
     replay.set_defaults(verb=_replay)
     add_profile_verb(verbs, MODEL_HELP)
     add_bench_verb(verbs, MODEL_HELP)
@@ -122,6 +123,16 @@ def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> No
     )
     if dtype:
         parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: auto)")
+    _explain_names(parser)
+
+
+def _explain_names(parser: argparse.ArgumentParser) -> None:
+    """Below the options, what each policy and predictor does, in the window's own words."""
+    lines: list[str] = []
+    for title, sentences in (("policies, who leaves:", POLICIES), ("predictors, who is expected:", PREDICTORS)):
+        lines += [title, *(f"  {name:<16}{sentence}" for name, sentence in sentences.items()), ""]
+    parser.epilog = "\n".join(lines)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def _load_command(options: argparse.Namespace) -> LoadModel:

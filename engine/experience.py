@@ -17,8 +17,8 @@ from engine.experts.routers import RouterTaps
 from engine.experts.trial import Trial
 from engine.loading import LoadedModel
 from engine.messages import LoadModel
-from engine.prediction.eam import likely_first
 from engine.prediction.predictors import Wants
+from engine.prediction.predictors.eam import likely_first
 from engine.prediction.profile import Profile, load_profile, save_profile
 from engine.prediction.prompter import Prompter
 from engine.prediction.shape import Shape, State

@@ -47,7 +47,8 @@ class Sampling:
     max_tokens: int = 1024
 
 
-# Who leaves when a slot is needed: name -> a sentence for the user.
+# Who leaves when a slot is needed: name -> a sentence for the user. This is the registry: a policy is a line here and a
+# file in engine/experts/policies/ with that ``name``, and appears in every list, option and replay.
 POLICIES: dict[str, str] = {
     "lru": "The expert that was used longest ago leaves. Quick to follow a change of subject; needs room for a token.",
     "lfu": "The expert that was used least often leaves. Steady when only a few fit.",
@@ -59,7 +60,8 @@ POLICIES: dict[str, str] = {
 
 DEFAULT_POLICY = "next-use"
 
-# Who is expected next, and so fetched before anybody asks: name -> a sentence for the user.
+# Who is expected next, and so fetched before anybody asks: name -> a sentence for the user. A registry as well:
+# the files are in engine/prediction/predictors/.
 PREDICTORS: dict[str, str] = {
     "none": "Nobody is fetched before they are called.",
     "next-index": "The experts with the lowest numbers, as if they lay on a tape. A baseline to compare with.",

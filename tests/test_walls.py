@@ -15,7 +15,7 @@ OPEN_TO_THE_WINDOW = {"messages", "sessions", "service", "paths", "errors"}
 
 # From the ground up. A room uses itself and floors below; rooms side by side do not know each other.
 FLOORS: tuple[set[str], ...] = (
-    {"errors", "paths", "messages"},
+    {"errors", "paths", "messages", "kinds"},
     {"models", "prediction", "sessions", "hardware"},
     {"experts"},
     {"loading", "replay"},

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from app.dialogs.what_if_figures import BELADY, Setting, point_at
 from app.panels import format
 from app.theme import font, space
-from engine.messages import WhatIfLine
+from engine.messages import POLICIES, WhatIfLine
 
 if TYPE_CHECKING:
     from app.colors import Colors
@@ -44,7 +44,20 @@ STYLES: dict[str, tuple[str | tuple[str, str], tuple[float, ...], str]] = {
     "least-stale": (VIOLET, (3, 2), "plus"),
     BELADY: ("text", (4, 4), ""),
 }
-OTHER = ("text_muted", (1, 2), "circle")
+SPARE = (  # for policies that were added and have no style of their own, in the order of the registry
+    (("#0f7a70", "#6fd3c7"), (8, 3), "triangle"),
+    (("#8a5a00", "#e0b566"), (1, 3), "square"),
+    (("#a03c7a", "#f09acb"), (5, 2, 5, 6), "diamond"),
+    (("#4d6b1f", "#b2d67a"), (10, 4), "plus"),
+)
+
+
+def style_of(policy: str) -> tuple[str | tuple[str, str], tuple[float, ...], str]:
+    """How its line is drawn: its own style, or the spare one of its place among those that have none."""
+    if policy in STYLES:
+        return STYLES[policy]
+    added = [name for name in POLICIES if name not in STYLES]
+    return SPARE[added.index(policy) % len(SPARE) if policy in added else 0]
 
 
 class WhatIfChart(QWidget):
@@ -241,7 +254,7 @@ class WhatIfChart(QWidget):
             _paint_mark(painter, point, mark, pen.color())
 
     def _pen(self, colors: Colors, policy: str) -> tuple[QPen, str]:
-        named, dash, mark = STYLES.get(policy, OTHER)
+        named, dash, mark = style_of(policy)
         color = named[self._theme.is_dark] if isinstance(named, tuple) else getattr(colors, named)
         width = 2.6 if self._present is not None and policy == self._present.policy else 1.5
         pen = QPen(QColor(color), width)

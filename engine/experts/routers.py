@@ -25,8 +25,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from engine.experts.ranking import RankingSearch, capped
-from engine.prediction.gate import HORIZON
 from engine.prediction.predictors import Sample, Wants
+from engine.prediction.predictors.gate import HORIZON
 
 log = logging.getLogger("greenroom.prediction")
 

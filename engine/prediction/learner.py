@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.prediction.calibration import Curve, thresholds
-from engine.prediction.gate import padded
-from engine.prediction.predictors import Silent, checked
+from engine.prediction.predictors.base import Silent, checked
+from engine.prediction.predictors.gate import padded
 from engine.prediction.ridge import Ridge
 from engine.prediction.shape import Phase, Shape, State
 

@@ -21,16 +21,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from engine import messages
 from engine.errors import OptionError
-from engine.prediction.apprentice import Apprentice
-from engine.prediction.blend import Blend
-from engine.prediction.call_sheet import CallSheet
+from engine.kinds import kinds_in
+from engine.prediction import predictors
 from engine.prediction.collection import DEFAULT_CAPACITY
-from engine.prediction.eam import Eam
-from engine.prediction.gate import HORIZON, Gate
-from engine.prediction.gate_fitted import GateFitted
 from engine.prediction.meter import Accuracy, AccuracyMeter
-from engine.prediction.predictors import NextIndex, Popularity, Predictor, PreviousToken, Sample, Silent, Wants
+from engine.prediction.predictors import Predictor, Sample, Silent, Wants
+from engine.prediction.predictors.blend import Blend
+from engine.prediction.predictors.eam import Eam
+from engine.prediction.predictors.gate import HORIZON
 from engine.prediction.shape import Phase, Shape, State, decay
 
 log = logging.getLogger("greenroom.prediction")
@@ -48,22 +48,12 @@ class Guess:
     worth: float
 
 
-_PLAIN: dict[str, Callable[[Shape], Predictor]] = {
-    "none": Silent,
-    "next-index": NextIndex,
-    "popularity": Popularity,
-    "previous-token": PreviousToken,
-    "gate": Gate,
-    "gate-fitted": GateFitted,
-    "call-sheet": CallSheet,
-    "apprentice": Apprentice,
-}
-PREDICTORS = (
-    *("none", "next-index", "popularity", "previous-token"),
-    *("eam", "gate", "gate-fitted", "apprentice", "call-sheet", "blend"),
+PREDICTORS: dict[str, type[Silent]] = kinds_in(
+    predictors, Silent, messages.PREDICTORS, "PREDICTORS in engine/messages.py"
 )
-NEED_HIDDEN = ("gate", "gate-fitted", "apprentice", "call-sheet")
-_BLENDED = ("popularity", "previous-token", "eam", "gate", "gate-fitted", "call-sheet")
+"""Every predictor there is by name; ``engine.messages.PREDICTORS`` says in a sentence what each expects."""
+
+NEED_HIDDEN = tuple(name for name, kind in PREDICTORS.items() if kind.needs_hidden)
 
 
 def make_predictor(name: str, shape: Shape, capacity: int = DEFAULT_CAPACITY, state: State | None = None) -> Predictor:
@@ -74,15 +64,16 @@ def make_predictor(name: str, shape: Shape, capacity: int = DEFAULT_CAPACITY, st
     """
     if name not in PREDICTORS:
         raise OptionError(f"There is no predictor {name!r}; choose one of {', '.join(PREDICTORS)}.")
-    if name in NEED_HIDDEN and not shape.hidden:
+    kind = PREDICTORS[name]
+    if kind.needs_hidden and not shape.hidden:
         raise OptionError(f"The predictor {name} needs hidden states, and nothing here can give it any.")
-    if name == "blend":
-        names = [member for member in _BLENDED if shape.hidden or member not in NEED_HIDDEN]
+    if issubclass(kind, Blend):
+        names = [member for member in kind.MEMBERS if shape.hidden or not PREDICTORS[member].needs_hidden]
         members = [make_predictor(member, shape, capacity, state) for member in names]
-        return _restored(lambda: Blend(shape, members), state)
-    if name == "eam":
-        return _restored(lambda: Eam(shape, capacity), state)
-    return _restored(lambda: _PLAIN[name](shape), state)
+        return _restored(lambda: kind(shape, members), state)
+    if issubclass(kind, Eam):
+        return _restored(lambda: kind(shape, capacity), state)
+    return _restored(lambda: kind(shape), state)
 
 
 def _restored(make: Callable[[], _P], state: State | None) -> _P:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from engine.prediction.predictors import checked
+from engine.prediction.predictors.base import checked
 from engine.prediction.shape import State
 
 CAUTION = 0.4  # of theory's strength; fits the look-ahead on the demo's routing best

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import OptionError
-from engine.prediction.gate import HORIZON
+from engine.prediction.predictors.gate import HORIZON
 from engine.prediction.prompter import NEED_HIDDEN, PREDICTORS, Prompter
 from engine.prediction.shape import Shape
 from engine.replay.trace import Gap, Loaded, Measured, Request, Step, Trace

@@ -46,6 +46,7 @@ def test_damaged_file_means_defaults(tmp_path: Path, text: str) -> None:
         ("model_folders", "folder"),
         ("model_folders", [1, 2]),
         ("last_source", None),
+        ("last_policy", "one that was taken out again"),
     ],
 )
 def test_bad_value_falls_back_and_leaves_the_others(tmp_path: Path, name: str, bad: object) -> None:

@@ -19,7 +19,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from engine.prediction.collection import Collection, Match
-from engine.prediction.eam import Eam
+from engine.prediction.predictors.eam import Eam
 from engine.prediction.shape import Shape
 
 ROOT = str(Path(__file__).resolve().parents[2])

@@ -26,8 +26,8 @@ import torch
 from engine.experts.routers import RouterTaps
 from engine.loading import LoadedModel, load
 from engine.messages import PREDICTORS, LoadModel
-from engine.prediction.gate import HORIZON
 from engine.prediction.predictors import Sample, Wants
+from engine.prediction.predictors.gate import HORIZON
 from engine.prediction.prompter import Prompter
 from engine.prediction.shape import Shape
 

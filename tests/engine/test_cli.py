@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli import main
-from engine.messages import POLICIES
+from engine.messages import POLICIES, PREDICTORS
 from engine.sessions.reader import read_conversation, recount
 from tests.families import make_tiny
 
@@ -26,6 +26,15 @@ def test_every_verb_explains_itself() -> None:
         with pytest.raises(SystemExit) as end:
             main([verb, "--help"])
         assert end.value.code == 0
+
+
+@pytest.mark.parametrize("verb", ["chat", "inspect", "verify", "replay"])
+def test_help_says_what_every_policy_and_predictor_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    for name, sentence in (POLICIES | PREDICTORS).items():
+        assert any(line.startswith(f"{name} ") and line.endswith(sentence) for line in shown), name
 
 
 def test_inspect_prints_what_the_model_is_and_whether_it_fits(

@@ -1,26 +1,22 @@
-"""Who leaves when a slot is needed."""
+"""Who leaves when a slot is needed: one policy a file, found by its ``name``; see docs/extending.md."""
 
 from __future__ import annotations
 
+import sys
+
+from engine import messages
 from engine.errors import OptionError
-from engine.experts.policies.activation import ActivationRatio
 from engine.experts.policies.base import Policy
-from engine.experts.policies.frequency import AgedFrequency, LeastFrequentlyUsed
-from engine.experts.policies.next_use import NextUse
-from engine.experts.policies.recency import LeastRecentlyUsed
-from engine.experts.policies.staleness import LeastStale
+from engine.kinds import kinds_in
 
 __all__ = ["POLICIES", "Policy", "make_policy"]
 
-_KINDS: tuple[type[Policy], ...] = (  # the simple ones first
-    LeastRecentlyUsed,
-    LeastFrequentlyUsed,
-    AgedFrequency,
-    LeastStale,
-    ActivationRatio,
-    NextUse,
+POLICIES: dict[str, type[Policy]] = kinds_in(
+    sys.modules[__name__],
+    Policy,  # type: ignore[type-abstract]
+    messages.POLICIES,
+    "POLICIES in engine/messages.py",
 )
-POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in _KINDS}
 """Every policy there is by name; ``engine.messages.POLICIES`` says in a sentence what each does."""
 
 

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialogButtonBox
 
 from app.dialogs.what_if import WhatIfDialog
-from app.dialogs.what_if_chart import STYLES, WhatIfChart
+from app.dialogs.what_if_chart import WhatIfChart, style_of
 from app.dialogs.what_if_figures import additions, arrival_rate, budgets, logs_of, sentences, setting_in
 from app.main_window import MainWindow
 from app.messages import SmallDialog
@@ -120,10 +120,12 @@ def chart(theme: Theme, log: Path, qtbot) -> WhatIfChart:
     return chart
 
 
-def test_every_policy_has_its_own_dash_and_mark() -> None:
-    assert set(STYLES) == {*POLICIES, "belady"}
-    assert len({(dash, mark) for _, dash, mark in STYLES.values()}) == len(STYLES)
-    assert len({color for color, _, _ in STYLES.values()}) == len(STYLES)
+def test_every_policy_has_its_own_dash_and_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "added", "One more.")
+    monkeypatch.setitem(POLICIES, "another", "And one more.")
+    styles = [style_of(name) for name in (*POLICIES, "belady")]
+    assert len({(dash, mark) for _, dash, mark in styles}) == len(styles)
+    assert len({color for color, _, _ in styles}) == len(styles)
 
 
 def test_the_pointer_reads_figures_and_the_keys_do_too(chart: WhatIfChart, qtbot) -> None:

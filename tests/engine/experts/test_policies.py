@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine import messages
 from engine.experts.cache import ExpertCache, lowest
 from engine.experts.policies import POLICIES, Policy, make_policy
 from engine.experts.policies.activation import ActivationRatio
@@ -43,13 +42,6 @@ def tell(policy: Policy, life: list[Told], each: Callable[[int, int], None] = la
         for layer, (experts, counts) in enumerate(layers):
             policy.used(layer, experts, counts)
             each(number, layer)
-
-
-def test_every_policy_has_a_sentence_for_the_user() -> None:
-    assert list(messages.POLICIES) == list(POLICIES)
-    for name, sentence in messages.POLICIES.items():
-        assert make_policy(name, 2, 3).name == name
-        assert sentence.endswith(".")
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.prediction.drift import Drift
-from engine.prediction.gate_fitted import GateFitted
+from engine.prediction.predictors.gate_fitted import GateFitted
 from engine.prediction.shape import Shape
 from tests.engine.prediction.traces import LinearModel, chosen, play
 

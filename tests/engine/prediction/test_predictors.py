@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from engine.errors import OptionError
-from engine.prediction.blend import Blend
-from engine.prediction.call_sheet import CallSheet
-from engine.prediction.eam import Eam, likely_first
-from engine.prediction.gate import Gate
-from engine.prediction.gate_fitted import GateFitted
-from engine.prediction.predictors import NextIndex, Popularity, Predictor, PreviousToken, Sample, Silent, Wants
+from engine.prediction.predictors import Predictor, Sample, Silent, Wants
+from engine.prediction.predictors.blend import Blend
+from engine.prediction.predictors.call_sheet import CallSheet
+from engine.prediction.predictors.eam import Eam, likely_first
+from engine.prediction.predictors.gate import Gate
+from engine.prediction.predictors.gate_fitted import GateFitted
+from engine.prediction.predictors.plain import NextIndex, Popularity, PreviousToken
 from engine.prediction.prompter import PREDICTORS, make_predictor
 from engine.prediction.shape import Shape
 from tests.engine.prediction.traces import LinearModel, chosen, play

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import messages
 from engine.errors import OptionError
-from engine.prediction.eam import likely_first
 from engine.prediction.predictors import Wants
+from engine.prediction.predictors.eam import likely_first
 from engine.prediction.prompter import PREDICTORS, Prompter
 from engine.prediction.shape import Shape
 from tests.engine.prediction.traces import LinearModel, play
@@ -143,10 +142,6 @@ def test_resting_leaves_no_guess_and_no_score(model: LinearModel) -> None:
     play(model, prompter, tokens=20, learn=False)
     assert prompter.accuracy()[0].recall is None
     assert prompter.ahead(0) == []
-
-
-def test_the_contract_and_the_predictors_have_the_same_names() -> None:
-    assert tuple(messages.PREDICTORS) == PREDICTORS
 
 
 def test_names_are_checked_once_for_all() -> None:

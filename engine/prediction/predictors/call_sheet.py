@@ -13,9 +13,9 @@ import numpy as np
 
 from engine.prediction.calibration import sigmoid, thresholds
 from engine.prediction.drift import Drift
-from engine.prediction.gate import CALIBRATE_EVERY, padded
 from engine.prediction.learner import BUDGET, Learner, affordable_rank
-from engine.prediction.predictors import Sample, Wants
+from engine.prediction.predictors.base import Sample, Wants
+from engine.prediction.predictors.gate import CALIBRATE_EVERY, padded
 from engine.prediction.ridge import Basis, Ridge
 from engine.prediction.shape import Phase, Shape, State
 
@@ -29,6 +29,7 @@ class CallSheet(Learner):
     it knows the whole token."""
 
     name = "call-sheet"
+    needs_hidden = True
     wants = Wants.ROUTER | Wants.TOKEN
 
     def __init__(self, shape: Shape, rank: int | None = None, budget: int = BUDGET) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.prediction.gate import Gate
-from engine.prediction.gate_fitted import GateFitted
-from engine.prediction.predictors import Sample, Silent, Wants
+from engine.prediction.predictors.base import Sample, Silent, Wants
+from engine.prediction.predictors.gate import Gate
+from engine.prediction.predictors.gate_fitted import GateFitted
 from engine.prediction.shape import Phase, Shape, State
 
 ENOUGH = 64  # tokens compared before the apprentice may take over
@@ -22,6 +22,7 @@ class Apprentice(Silent):
     """
 
     name = "apprentice"
+    needs_hidden = True
 
     def __init__(self, shape: Shape) -> None:
         self.gate, self.fitted = Gate(shape), GateFitted(shape)

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.prediction.collection import DEFAULT_CAPACITY, Collection, Match
 from engine.prediction.matrices import RequestMatrices
-from engine.prediction.predictors import Silent, following
+from engine.prediction.predictors.base import Silent, following
 from engine.prediction.shape import PHASES, Phase, Shape, State
 
 MATCHES = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.prediction.calibration import Curve, margins
-from engine.prediction.predictors import Silent, Wants, checked
+from engine.prediction.predictors.base import Silent, Wants, checked
 from engine.prediction.shape import Phase, Shape, State
 
 HORIZON = 3  # layers ahead
@@ -18,6 +18,7 @@ class Gate(Silent):
     """Right about a layer as far as the layers between change little of the state. Learns how far to trust scores."""
 
     name = "gate"
+    needs_hidden = True
     wants = Wants.LOOK
 
     def __init__(self, shape: Shape, horizon: int = HORIZON) -> None:

@@ -10,9 +10,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from engine.prediction.calibration import sigmoid, thresholds
 from engine.prediction.drift import Drift
-from engine.prediction.gate import CALIBRATE_EVERY, HORIZON, padded
 from engine.prediction.learner import BUDGET, Learner, affordable_rank
-from engine.prediction.predictors import Sample, Wants
+from engine.prediction.predictors.base import Sample, Wants
+from engine.prediction.predictors.gate import CALIBRATE_EVERY, HORIZON, padded
 from engine.prediction.ridge import Basis, Ridge
 from engine.prediction.shape import Phase, Shape, State
 
@@ -22,6 +22,7 @@ class GateFitted(Learner):
     and what the conversation adds to it."""
 
     name = "gate-fitted"
+    needs_hidden = True
     wants = Wants.ROUTER
 
     def __init__(self, shape: Shape, horizon: int = HORIZON, rank: int | None = None, budget: int = BUDGET) -> None:

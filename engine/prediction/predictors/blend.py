@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.prediction.gate import HORIZON
-from engine.prediction.predictors import Predictor, Sample, Silent, Wants, checked
+from engine.prediction.predictors.base import Predictor, Sample, Silent, Wants, checked
+from engine.prediction.predictors.gate import HORIZON
 from engine.prediction.shape import Phase, Shape, State
 
 _RATE = 4.0  # per token, of the layers' mean gradient
@@ -23,6 +23,7 @@ class Blend(Silent):
     """
 
     name = "blend"
+    MEMBERS = ("popularity", "previous-token", "eam", "gate", "gate-fitted", "call-sheet")
 
     def __init__(self, shape: Shape, members: Sequence[Predictor]) -> None:
         self.members = tuple(members)
