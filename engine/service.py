@@ -70,6 +70,7 @@ class EngineService:
         self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._sent = 0
+        self._imported = threading.Event()  # two threads that import transformers at once break each other's import
         self._stopped_up_to = 0  # commands with a number up to this one are to stop
         self._thread = threading.Thread(target=self._run, name="greenroom-engine", daemon=True)
         self._librarian = threading.Thread(target=self._answer_questions, name="greenroom-library", daemon=True)
@@ -78,7 +79,7 @@ class EngineService:
         self._memory: MemorySnapshot | None = None  # the latest
         self._asked: dict[str, PlanMemory] = {}  # the latest question about each source
         self._planner: Planner | None = None
-        self._downloads = Downloads(emit, _plan_from_hub)
+        self._downloads = Downloads(emit, self._plan_from_hub)
 
     def start(self) -> None:
         self._thread.start()
@@ -131,6 +132,8 @@ class EngineService:
             self._emit(describe_engine())
         except Exception as error:  # a broken installation: every later command fails the same way, in words
             self._fail("start", error)
+        finally:
+            self._imported.set()
         while True:
             number, command = self._commands.get()
             if isinstance(command, ShutDown):
@@ -183,6 +186,7 @@ class EngineService:
     # ---------------------------------------------------------------------------------- the library's thread
 
     def _answer_questions(self) -> None:
+        self._imported.wait()
         while True:
             question = self._questions.get()
             if question is None:
@@ -232,11 +236,11 @@ class EngineService:
         except Exception as error:
             self._fail("count", error, question.request_id)
 
+    def _plan_from_hub(self, model: HubModel) -> tuple[ModelSummary, MemoryPlanned | None]:
+        self._imported.wait()
+        from engine.planning import plan_from_hub
 
-def _plan_from_hub(model: HubModel) -> tuple[ModelSummary, MemoryPlanned | None]:
-    from engine.planning import plan_from_hub
-
-    return plan_from_hub(model)
+        return plan_from_hub(model)
 
 
 _DOING: dict[type[Command], str] = {LoadModel: "load", UnloadModel: "unload", Generate: "generate"}

@@ -74,7 +74,11 @@ def _cost(samples: Sequence[Sample]) -> dict[str, Any]:
 def find_ratios(
     paths: Sequence[dict[str, Any]], disk: DiskFigures, llama: bool
 ) -> tuple[dict[str, float | None], list[str]]:
-    """Every one of RATIOS, of medians; None where a side was not measured, with a sentence that says which."""
+    """Every one of RATIOS; None where a side was not measured, with a sentence that says which.
+
+    A round's ratio compares neighbours in time, and the median is of those: a slow minute is in both of its sides.
+    """
+    rounds = {path["path"]: path["tokens_per_second"]["rounds"] for path in paths}
     rate = {path["path"]: path["tokens_per_second"]["median"] for path in paths}
     best = max((path for path in paths if path["kind"] == "transformers"), key=lambda p: rate[p["path"]], default=None)
     stock = best["path"] if best else "transformers"
@@ -98,7 +102,7 @@ def find_ratios(
     notes = []
     for name, (ours, other) in pairs.items():
         missing = [key for key in (ours, other) if key not in rate]
-        ratios[name] = None if missing else rate[ours] / rate[other]
+        ratios[name] = None if missing else median(a / b for a, b in zip(rounds[ours], rounds[other], strict=True))
         if missing:
             verb = "were" if len(missing) > 1 else "was"
             notes.append(f"{name} is unknown: {' and '.join(missing)} {verb} not measured.")

@@ -6,6 +6,7 @@ Works for every architecture whose experts go through ``transformers.integration
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -73,6 +74,11 @@ class Skeleton:
         return 0
 
 
+# transformers imports a family's modules when they are first asked for; two threads that ask at once (one loads, one
+# answers what a folder holds) may see half of one
+_importing = threading.Lock()
+
+
 def load_config(folder: ModelFolder) -> PretrainedConfig:
     """The folder's config as transformers reads it; remote code is never run."""
     if folder.family not in CONFIG_MAPPING:
@@ -83,7 +89,8 @@ def load_config(folder: ModelFolder) -> PretrainedConfig:
             )
         raise ModelError(f"transformers does not know the architecture {folder.family!r}; a newer Greenroom may.")
     try:
-        return AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+        with _importing:
+            return AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each architecture checks its config in its own way
         raise ModelError(f"config.json of {folder.name} is not valid: {_in_short(error)}") from error
 
@@ -114,7 +121,8 @@ def make_skeleton(config: PretrainedConfig) -> Skeleton:
 
 def _causal_class(config: PretrainedConfig) -> type[PreTrainedModel]:
     try:
-        found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        with _importing:
+            found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except KeyError:
         raise ModelError(f"{config.model_type} is not a text model that answers; Greenroom needs one.") from None
     model_class = found[0] if isinstance(found, tuple) else found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -324,3 +327,48 @@ def test_a_conversation_too_long_for_the_context_is_answered_without_its_oldest_
     assert started.prompt_tokens == count.tokens < 128
     assert f"{count.left_out} messages" in started.notes[-1]
     engine.wait_for(Finished)
+
+
+FIRST_QUESTIONS = """
+import queue, sys, time
+from importlib.abc import MetaPathFinder
+
+class SlowDisk(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in ("engine.session", "transformers.utils"):
+            time.sleep(1.5)
+
+sys.meta_path.insert(0, SlowDisk())
+from engine.messages import EngineReady, Failed, InspectModel, ListModels, LoadModel, ModelList, ModelLoaded, ShutDown
+from engine.service import EngineService
+
+events = queue.Queue()
+engine = EngineService(events.put)
+engine.start()
+for command in (ListModels((sys.argv[2],)), InspectModel(sys.argv[1]), LoadModel(sys.argv[1], "25%")):
+    engine.send(command)
+answers = []
+while len(answers) < 4:
+    event = events.get(timeout=120)
+    if isinstance(event, Failed):
+        sys.exit(event.text + event.details)
+    answers += [event] if isinstance(event, EngineReady | ModelList | ModelLoaded) else []
+if not isinstance(answers[0], EngineReady):
+    sys.exit("a question was answered beside the import")
+engine.send(ShutDown())
+sys.exit(0 if engine.join(60) else "the thread did not end")
+"""
+
+
+def test_questions_wait_while_the_libraries_are_imported(tiny_chat_model: Path, tmp_path: Path) -> None:
+    """The first things a window says, in a program that has not imported transformers yet: a second thread that
+    imported it meanwhile would get half of it."""
+    told = subprocess.run(
+        [sys.executable, "-c", FIRST_QUESTIONS, str(tiny_chat_model), str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "HF_HUB_CACHE": str(tmp_path), "GREENROOM_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert told.returncode == 0, told.stderr
