@@ -87,18 +87,9 @@ class Telemetry:
 
     def held(self, kv_bytes: int) -> dict[str, list[MemoryPart]]:
         """What the model holds of each memory, by device ("cpu", "cuda:0"); RAM beside a card keeps waiting experts."""
-        experts: dict[str, int] = {}
-        tiers: dict[int, int] = {}  # a link's tier serves all its arenas
-        for room in self._runtime._rooms:
-            where = str(room.device.torch_device)
-            experts[where] = experts.get(where, 0) + room.arena.nbytes
-            if room.transfer.tier is not None:
-                tiers[id(room.transfer)] = room.transfer.tier.nbytes
-        if tiers:
-            experts["cpu"] = experts.get("cpu", 0) + sum(tiers.values())
         first = str(self._loaded.device)
         held = {first: [MemoryPart("dense", self._loaded.info.dense_bytes)]}
-        for where, nbytes in experts.items():
+        for where, nbytes in self._runtime.held().items():
             held.setdefault(where, []).append(MemoryPart("experts", nbytes))
         held[first].append(MemoryPart("kv", kv_bytes))
         return held

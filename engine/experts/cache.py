@@ -25,15 +25,7 @@ from engine.experts.observer import Phase
 from engine.experts.policies import Policy
 
 RING = 16  # slots that a streaming prompt passes through, at most
-HASH = 2654435769  # 2^32 divided by the golden ratio
 FEW = 6  # up to so many, looking for the lowest again and again is faster than parting them all
-
-
-def stage_of(layer: int, experts: int, stages: int) -> np.ndarray:
-    """int64 ``[experts]``: the device that each expert of ``layer`` belongs to, by Fibonacci hashing of its key (Knuth,
-    The Art of Computer Programming 3, section 6.4), so that every layer's load is spread over all of them."""
-    keys = (np.arange(experts, dtype=np.uint64) + np.uint64(layer * experts)) * np.uint64(HASH)
-    return ((keys % np.uint64(2**32)) * np.uint64(stages) >> np.uint64(32)).astype(np.int64)
 
 
 class Lease(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.errors import Cancelled, MemoryPlanError
 from engine.experts.arena import Arena
-from engine.experts.cache import ExpertCache, stage_of
+from engine.experts.cache import ExpertCache
 from engine.experts.device import Device
 from engine.experts.foresight import Foresight
 from engine.experts.helping import Compute, let_processor_help
@@ -20,9 +20,11 @@ from engine.experts.observer import Observer, PassRecord, Phase
 from engine.experts.policies import make_policy
 from engine.experts.prefetch import Prefetcher
 from engine.experts.resident import Resident
-from engine.experts.rooms import Dispatch, Room, Served, give_up
+from engine.experts.rooms import Dispatch, Room, Served
+from engine.experts.stages import shares, stage_of
 from engine.experts.store import Store
-from engine.experts.transfer import Fetch, Transfer
+from engine.experts.transfer import Transfer
+from engine.experts.warming import fill_empty
 
 
 class ExpertRuntime:
@@ -61,7 +63,7 @@ class ExpertRuntime:
             and all(count == experts * sum(other == layout for other in layouts) for layout, count in slots.items())
         )
         for layout, count in slots.items():
-            for stage, share in enumerate(_shares(count, layouts, layout, self._owners, len(stages))):
+            for stage, share in enumerate(shares(count, layouts, layout, self._owners, len(stages))):
                 device = stages[stage][0]
                 arena = Arena(layout, share, device, experts if self._all_fit else 1)
                 cache = ExpertCache(arena.slots, layers, experts, make_policy(policy, layers, experts))
@@ -312,24 +314,7 @@ class ExpertRuntime:
         How many were fetched; not a use, so no count moves. Raises Cancelled when ``stopped``, ModelError when a read
         fails.
         """
-        coming: list[tuple[Room, Fetch]] = []
-        for room in self._rooms:
-            ours = keys[np.array([self._room_of(key) is room for key in keys.tolist()], dtype=bool)][: room.cache.slots]
-            room.cache.fill(ours)
-            for slot, key in enumerate(ours.tolist()):
-                layer, expert = divmod(key, self._experts)
-                coming += [(room, fetch) for fetch in room.transfer.demand(room.arena, layer, [expert], [slot])]
-        landed = 0
-        try:
-            for _, fetch in coming:
-                if stopped():
-                    raise Cancelled("Loading was stopped.")
-                fetch.result()
-                landed += 1
-        finally:
-            for room, fetch in coming[landed:]:
-                give_up(room, fetch)
-        return landed
+        return fill_empty(self._rooms, keys, self._experts, self._room_of, stopped)
 
     def close(self) -> None:
         """End the I/O threads and give the arenas back."""
@@ -375,6 +360,17 @@ class ExpertRuntime:
     def arena_bytes(self) -> int:
         return sum(room.arena.nbytes for room in self._rooms)
 
+    def held(self) -> dict[str, int]:
+        """Bytes of experts by where they are ("cpu", "cuda:0"): arenas, and beside a card those that wait in RAM."""
+        held: dict[str, int] = {}
+        for room in self._rooms:
+            where = str(room.device.torch_device)
+            held[where] = held.get(where, 0) + room.arena.nbytes
+        tiers = [transfer.tier for transfer in self._transfers if transfer.tier is not None]
+        if tiers:
+            held["cpu"] = held.get("cpu", 0) + sum(tier.nbytes for tier in tiers)
+        return held
+
     @property
     def predicted(self) -> np.ndarray:
         """bool ``[layers, experts]``: expected by the latest guess about each layer; the runtime goes on writing."""
@@ -402,15 +398,3 @@ class ExpertRuntime:
     def _room_of(self, key: int) -> Room:
         layer, expert = divmod(key, self._experts)
         return self._rooms_of[layer][self._owners[layer][expert]]
-
-
-def _shares(
-    slots: int, layouts: Sequence[ExpertLayout], layout: ExpertLayout, owners: Sequence[np.ndarray], stages: int
-) -> list[int]:
-    """``slots`` shared out among the devices as their experts of this layout are; at least one each."""
-    counts = np.zeros(stages)
-    for own, other in zip(owners, layouts, strict=True):
-        if other == layout:
-            counts += np.bincount(own, minlength=stages)
-    ends = np.rint(np.cumsum(counts) / counts.sum() * slots).astype(int)
-    return [max(1, int(share)) for share in np.diff(ends, prepend=0)]

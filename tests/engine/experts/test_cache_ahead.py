@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.experts.cache import RING, ExpertCache, Lease, stage_of
+from engine.experts.cache import RING, ExpertCache, Lease
 from engine.experts.policies import POLICIES, make_policy
+from engine.experts.stages import stage_of
 
 LAYERS, EXPERTS, TOP_K = 4, 16, 2
 KEYS = LAYERS * EXPERTS

@@ -1,0 +1,42 @@
+"""Before the first word: experts into empty slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine.errors import Cancelled
+from engine.experts.rooms import Room, give_up
+from engine.experts.transfer import Fetch
+
+
+def fill_empty(
+    rooms: Sequence[Room],
+    keys: np.ndarray,
+    experts: int,
+    room_of: Callable[[int], Room],
+    stopped: Callable[[], bool],
+) -> int:
+    """Fetch ``keys`` (``layer * experts + expert``, most wanted first) as far as the rooms' slots go; how many came.
+
+    Raises Cancelled when ``stopped``, ModelError when a read fails; slots whose expert did not come are empty again.
+    """
+    coming: list[tuple[Room, Fetch]] = []
+    for room in rooms:
+        ours = keys[np.array([room_of(key) is room for key in keys.tolist()], dtype=bool)][: room.cache.slots]
+        room.cache.fill(ours)
+        for slot, key in enumerate(ours.tolist()):
+            layer, expert = divmod(key, experts)
+            coming += [(room, fetch) for fetch in room.transfer.demand(room.arena, layer, [expert], [slot])]
+    landed = 0
+    try:
+        for _, fetch in coming:
+            if stopped():
+                raise Cancelled("Loading was stopped.")
+            fetch.result()
+            landed += 1
+    finally:
+        for room, fetch in coming[landed:]:
+            give_up(room, fetch)
+    return landed
