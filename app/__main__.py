@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engine.version import __version__
+
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -28,11 +30,12 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> int:
     """Open the window and stay until it is closed; the program's exit status."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # without a console, on Windows; libraries write there all the same
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     options = arguments(words)
     if options.version:
-        from app.messages import version
-
-        print(f"greenroom {version()}")
+        print(f"greenroom {__version__}")
         return 0
     if options.data:
         os.environ["GREENROOM_DATA"] = str(Path(options.data).resolve())

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.theme import font, space
-
-
-def version() -> str:
-    """The program's version."""
-    try:
-        return metadata.version("greenroom")
-    except metadata.PackageNotFoundError:  # run from a folder that was never installed
-        return "0.1.0"
 
 
 class SmallDialog(QDialog):

@@ -15,11 +15,11 @@ from app.data_folder import MoveRefused, finish
 from app.engine_client import EngineClient
 from app.garbage import GarbageCollector
 from app.main_window import MainWindow
-from app.messages import version
 from app.settings import Settings
 from app.theme import Mode, Theme
 from engine.errors import explain
 from engine.paths import resources_dir
+from engine.version import __version__
 
 log = logging.getLogger("greenroom.program")
 
@@ -30,7 +30,7 @@ def application() -> QApplication:
     app = existing if isinstance(existing, QApplication) else QApplication(sys.argv[:1])
     app.setApplicationName("greenroom")
     app.setApplicationDisplayName("Greenroom")
-    app.setApplicationVersion(version())
+    app.setApplicationVersion(__version__)
     QGuiApplication.setDesktopFileName("greenroom")
     app.setWindowIcon(QIcon(str(resources_dir() / "icons" / "greenroom.png")))
     return app
@@ -47,7 +47,7 @@ class Program:
         self.settings = Settings(settings)
         self.theme = Theme(cast(Mode, self.settings.theme), font_size=int(self.settings.font_size))
         self.client = EngineClient()
-        program = f"greenroom {version()}"
+        program = f"greenroom {__version__}"
         self.window = MainWindow(self.client, self.theme, self.settings, conversations, program)
         self.garbage = GarbageCollector(self._busy)
         self.client.ready.connect(self.garbage.set_aside)

@@ -18,6 +18,7 @@ from engine.bench_verb import add_bench_verb
 from engine.errors import GreenroomError
 from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, POLICIES, PREDICTORS, LoadModel
 from engine.profile_verb import add_profile_verb
+from engine.version import __version__
 
 MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
 EXPERTS_HELP = 'memory for routed experts: auto, a share ("25%%"), a size ("2GB") or "64 slots" (default: %(default)s)'
@@ -39,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m engine", description="Run Mixture-of-Experts models that are bigger than the graphics card."
+        prog="greenroom-engine" if getattr(sys, "frozen", False) else "python -m engine",
+        description="Run Mixture-of-Experts models that are bigger than the graphics card.",
     )
+    parser.add_argument("--version", action="version", version=f"greenroom {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     demo = verbs.add_parser("demo", help="build the demo model once and print its folder")

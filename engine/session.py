@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 import torch
@@ -38,6 +37,7 @@ from engine.messages import (
 from engine.models import demo
 from engine.recording import Recorder
 from engine.telemetry import Telemetry
+from engine.version import __version__
 
 log = logging.getLogger("greenroom.engine")
 
@@ -48,10 +48,7 @@ Emit = Callable[[Event], None]
 
 def program() -> str:
     """Name and version, as logs carry it."""
-    try:
-        return f"greenroom {version('greenroom')}"
-    except PackageNotFoundError:
-        return "greenroom"
+    return f"greenroom {__version__}"
 
 
 def describe_engine() -> EngineReady:

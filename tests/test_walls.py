@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "transformers", "safetensors", "accelerate"}
 QT = {"PySide6", "shiboken6", "PyQt6", "PyQt5"}
-OPEN_TO_THE_WINDOW = {"messages", "sessions", "service", "paths", "errors"}
+OPEN_TO_THE_WINDOW = {"messages", "sessions", "service", "paths", "errors", "version"}
 
 # From the ground up. A room uses itself and floors below; rooms side by side do not know each other.
 FLOORS: tuple[set[str], ...] = (
-    {"errors", "paths", "messages", "kinds"},
+    {"errors", "paths", "messages", "kinds", "version"},
     {"models", "prediction", "sessions", "hardware"},
     {"experts"},
     {"loading", "replay"},

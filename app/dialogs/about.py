@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, Qt
-from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
+from PySide6.QtWidgets import QDialogButtonBox, QGridLayout, QPlainTextEdit, QScrollArea, QWidget
 
-from app.messages import SmallDialog, version
+from app.licences import Part, libraries, texts
+from app.messages import SmallDialog
 from app.panels.parts import label
-from app.theme import space
+from app.theme import font, space
 from engine.messages import EngineReady
 from engine.paths import resources_dir
-
-Part = tuple[str, str, str]  # name, version, licence
+from engine.version import __version__
 
 
 def tr(text: str) -> str:
@@ -32,42 +32,20 @@ def bundled() -> list[Part]:
     return [(name, number, licence) for name, number, licence, proof in parts if proof.exists()]
 
 
-def libraries() -> list[Part]:
-    """What Greenroom stands on, as it is installed here: the libraries it asks for, and their licences as they say."""
-    try:
-        wanted = metadata.requires("greenroom") or []
-    except metadata.PackageNotFoundError:
-        return []
-    found: dict[str, Part] = {}
-    for requirement in wanted:
-        if "extra ==" in requirement.replace('"', "").replace("'", ""):
-            continue
-        name = _name(requirement)
-        try:
-            about = metadata.metadata(name)
-        except metadata.PackageNotFoundError:
-            continue
-        found[name.lower()] = (about["Name"], about["Version"], licence_of(about))
-    return [found[name] for name in sorted(found)]
-
-
-def licence_of(about: metadata.PackageMetadata) -> str:
-    """A library's licence in a few words, out of any of the places where it may say so."""
-    short = str((about.get_all("License-Expression") or [""])[0])
-    if not short:
-        classes = [
-            line.split(" :: ")[-1] for line in about.get_all("Classifier") or () if line.startswith("License ::")
-        ]
-        short = ", ".join(name for name in classes if name != "OSI Approved")
-    if not short:
-        text = str((about.get_all("License") or [""])[0])
-        short = next(iter(text.strip().splitlines()), "")
-    return short or tr("see its own page")
-
-
-def _name(requirement: str) -> str:
-    end = next((at for at, sign in enumerate(requirement) if not (sign.isalnum() or sign in "-_.")), len(requirement))
-    return requirement[:end]
+def show_texts(parent: QWidget, file: Path) -> SmallDialog:
+    """All licences in full, as they came with the program."""
+    dialog = SmallDialog(parent, tr("Licences"))
+    text = QPlainTextEdit(file.read_text("utf-8", errors="replace"))
+    text.setReadOnly(True)
+    text.setTabChangesFocus(True)
+    text.setFont(font("mono"))
+    text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+    text.setMinimumSize(760, 480)
+    text.setAccessibleName(tr("Licences"))
+    dialog.column.addWidget(text, 1)
+    dialog.add_button(tr("Close")).setDefault(True)
+    dialog.present()
+    return dialog
 
 
 def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
@@ -79,7 +57,7 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
             "is where performers wait until they are called: here the experts wait, and step on just in time."
         )
     )
-    lines = [tr("Version %1, Apache License 2.0").replace("%1", version())]
+    lines = [tr("Version %1, Apache License 2.0").replace("%1", __version__)]
     lines += [engine.libraries, engine.device] if engine is not None else []
     dialog.add_text("\n".join(lines), "small")
     grid = QGridLayout()
@@ -94,7 +72,7 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
         grid.addWidget(heading, line, 0, 1, 3)
         for name, number, licence in parts:
             line += 1
-            for column, text in enumerate((name, number, licence)):
+            for column, text in enumerate((name, number, licence or tr("see its own page"))):
                 shown = label(text, "small")
                 shown.setWordWrap(column == 2)
                 grid.addWidget(shown, line, column, Qt.AlignmentFlag.AlignTop)
@@ -109,6 +87,10 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
     scroll.setAccessibleName(tr("Whose work is in it"))
     scroll.setWidget(inside)
     dialog.column.addWidget(scroll, 1)
+    file = texts()
+    if file is not None:
+        full = dialog.buttons.addButton(tr("Licences in full"), QDialogButtonBox.ButtonRole.ActionRole)
+        full.clicked.connect(lambda: show_texts(dialog, file))
     dialog.add_button(dialog.tr("Close")).setDefault(True)
     dialog.present()
     return dialog

@@ -13,6 +13,7 @@ from PySide6.QtGui import QImage
 
 from app.__main__ import arguments, main
 from app.gaps import GapMeter
+from engine.version import __version__
 
 
 @pytest.mark.timeout(600)
@@ -53,7 +54,7 @@ def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_c
 
 def test_version_needs_no_window(capsys) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("greenroom ")
+    assert capsys.readouterr().out == f"greenroom {__version__}\n"
 
 
 def test_arguments() -> None:

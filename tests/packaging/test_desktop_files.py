@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtGui import QGuiApplication
 
 from app.program import application
+from engine.version import __version__
 
 ROOT = Path(__file__).parents[2]
 ENTRY = ROOT / "packaging" / "linux" / "greenroom.desktop"
@@ -51,7 +52,7 @@ def test_the_entry_starts_without_a_terminal():
 
 def test_software_centres_read_the_version_licence_and_entry_of_this_program():
     root = ElementTree.parse(METAINFO).getroot()
-    assert root.find("releases/release").get("version") == project()["version"]
+    assert root.find("releases/release").get("version") == __version__
     assert root.findtext("project_license") == project()["license"]
     assert root.findtext("launchable") == ENTRY.name
     assert root.findtext("name") == entry()["Name"]

@@ -9,11 +9,12 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel, QMenu, QPushButton
+from PySide6.QtWidgets import QLabel, QMenu, QPlainTextEdit, QPushButton
 
-from app.dialogs.about import bundled, libraries
+from app.dialogs.about import bundled
 from app.dialogs.help import beside_menus, keys_of
 from app.dialogs.profile import ProfileDialog, lines
+from app.licences import LIST, TEXTS, libraries
 from app.main_window import MainWindow
 from app.messages import SmallDialog
 from engine.messages import LoadModel, ProfileFacts
@@ -72,6 +73,26 @@ def test_about_names_versions_and_licences(bench: Bench) -> None:
     for name, version, licence in (*libraries(), *bundled()):
         assert licence
         assert {name, version, licence} <= {*shown, ""}
+
+
+def test_a_frozen_build_lists_all_that_is_in_it_and_shows_the_licences_in_full(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "resources"
+    shipped.mkdir()
+    (shipped / LIST).write_text('[{"name": "libfoo", "version": "7.1", "licence": "Zlib"}]', encoding="utf-8")
+    (shipped / TEXTS).write_text("libfoo 7.1\n\nThis software is provided 'as-is'.\n", encoding="utf-8")
+    monkeypatch.setattr("app.licences.resources_dir", lambda: shipped)
+    window = bench.start()
+    window.surfaces.show_about()
+    about = sheet(window)
+    assert {"libfoo", "7.1", "Zlib"} <= set(words(about))
+    assert "torch" not in words(about)
+    button(about, "Licences in full").click()
+    shown = about.findChild(QPlainTextEdit)
+    assert shown is not None
+    assert "as-is" in shown.toPlainText()
+    assert shown.isReadOnly()
 
 
 # --------------------------------------------------------------------------------------------------- welcome
