@@ -325,6 +325,7 @@ def _test(python: Path) -> int:
     """Every test: the window's beside all others, in two processes, for half the wait. The exit code of the first that
     failed."""
     environ = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    environ.setdefault("OMP_NUM_THREADS", "1")  # two processes that both want all cores wait for each other
     command = [str(python), "-m", "pytest"]
     with tempfile.TemporaryFile() as shown:
         window = subprocess.Popen([*command, "tests/app"], cwd=ROOT, env=environ, stdout=shown, stderr=shown)
