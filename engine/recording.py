@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from engine.errors import SessionError
-from engine.experts.observer import PassRecord
+from engine.experts.records import PassRecord
 from engine.loading import LoadedModel
 from engine.messages import Finished, Generate, PrefetchState
 from engine.sessions.log import SessionLog

@@ -14,7 +14,7 @@ import transformers
 
 from engine.errors import explain
 from engine.experience import Experience
-from engine.experts.observer import PassRecord, Phase
+from engine.experts.records import PassRecord, Phase
 from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Repeated, Step, TextGenerator
 from engine.hardware.probes import memory_snapshot, processor_name
 from engine.loading import load

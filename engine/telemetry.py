@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from engine.experts.foresight import Foresight
-from engine.experts.observer import PassRecord
+from engine.experts.records import PassRecord
 from engine.loading import LoadedModel
 from engine.messages import CacheSnapshot, ExpertSnapshot, Fetched, MemoryPart
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.experts.observer import Phase
 from engine.experts.policies import Policy
+from engine.experts.records import Phase
 
 RING = 16  # slots that a streaming prompt passes through, at most
 FEW = 6  # up to so many, looking for the lowest again and again is faster than parting them all

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.experts.observer import Phase
+from engine.experts.records import Phase
 from engine.experts.routers import RouterTaps
 from engine.experts.trial import Trial
 from engine.messages import PrefetchState

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from engine.experts.records import NO_EXPERT, Account, Note, PassRecord, Phase
 from engine.messages import CacheCounters, Cell
-
-if TYPE_CHECKING:
-    from engine.experts.prefetch import Note
-    from engine.experts.rooms import Account
-
-NO_EXPERT = 65535  # in ``PassRecord.routed``: this place chose nobody
-
-Phase = Literal["prefill", "decode"]
-
-_NONE = np.zeros((0, 0), dtype=bool)
 
 
 class Follower(Protocol):
@@ -26,40 +17,6 @@ class Follower(Protocol):
 
     def begin_request(self) -> None: ...
     def begin_pass(self, phase: Phase, tokens: int) -> None: ...
-
-
-@dataclass
-class PassRecord:
-    """One forward pass: who was wanted and who had to be fetched.
-
-    counts: uint32 ``[layers, experts]``, how many tokens chose the expert. Bool, the same shape: missed (in no slot
-    when it was wanted), early (fetched ahead, and there in time), late (fetched ahead, and still on the way).
-    routed: uint16 ``[layers, top_k]`` in the router's order when the pass had one token, else None.
-    notes: what was done ahead of demand, in order. wasted: keys that were fetched ahead and evicted unused meanwhile.
-    fetched_bytes: of everything read during the pass. foresight_seconds: spent on predicting.
-    """
-
-    phase: Phase
-    tokens: int
-    counts: np.ndarray
-    missed: np.ndarray
-    routed: np.ndarray | None
-    fetched_bytes: int = 0
-    stall_seconds: float = 0.0
-    seconds: float = 0.0
-    early: np.ndarray = field(default_factory=lambda: _NONE)
-    late: np.ndarray = field(default_factory=lambda: _NONE)
-    notes: Sequence[Note] = ()
-    wasted: Sequence[int] = ()
-    foresight_seconds: float = 0.0
-
-    @property
-    def hits(self) -> int:
-        return int((self.counts > 0).sum()) - self.misses
-
-    @property
-    def misses(self) -> int:
-        return int(self.missed.sum())
 
 
 @dataclass

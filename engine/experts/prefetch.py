@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Protocol
 
 import numpy as np
 
+from engine.experts.records import Deed, Note
 from engine.experts.rooms import Room
 from engine.experts.transfer import Fetch, LinkUse
 
@@ -34,26 +34,6 @@ class Guess(Protocol):
     def chances(self) -> np.ndarray: ...
     @property
     def worth(self) -> float: ...
-
-
-class Deed(IntEnum):
-    """What was done with an early expert, as a log writes it."""
-
-    BRING = 0  # it took the slot of another, or an empty one
-    DROP = 1  # its fetch was taken back or failed; the slot is empty
-    LET_GO = 2  # its layer had its turn without it; it may leave from here on
-    RESIZE = 3  # the arena number ``key`` has ``leaving`` slots from here on; before the first layer
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Before the experts of ``layer`` are leased (DROP, LET_GO) or right after (BRING). layer -1: before the first;
-    the number of layers: after the last. leaving: whose slot it took, -1 for an empty one."""
-
-    layer: int
-    deed: Deed
-    key: int
-    leaving: int = -1
 
 
 @dataclass(slots=True)

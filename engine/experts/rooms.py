@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from engine.experts.cache import ExpertCache, Lease
 from engine.experts.device import Device
 from engine.experts.layout import Parameters
 from engine.experts.on_miss import Helper
+from engine.experts.records import Account
 from engine.experts.transfer import Fetch, Transfer
 
 Served: TypeAlias = tuple[Sequence[int], Sequence[Parameters]]  # expert ids, their parameters
@@ -32,22 +33,6 @@ class Room:
     transfer: Transfer
     device: Device
     helper: Helper | None = None
-
-
-@dataclass(slots=True)
-class Account:
-    """What a dispatch cost. missed, early, late: expert ids; early: fetched ahead and there; late: still on the way.
-
-    on_host: how many of the missed were computed by the processor. nbytes: read for demands; what was fetched ahead is
-    counted by the transfer.
-    """
-
-    missed: list[int] = field(default_factory=list)
-    early: list[int] = field(default_factory=list)
-    late: list[int] = field(default_factory=list)
-    on_host: int = 0
-    nbytes: int = 0
-    stall_seconds: float = 0.0
 
 
 class _Wave:

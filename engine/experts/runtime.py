@@ -16,9 +16,10 @@ from engine.experts.foresight import Foresight
 from engine.experts.helping import Compute, let_processor_help
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, Parameters
-from engine.experts.observer import Observer, PassRecord, Phase
+from engine.experts.observer import Observer
 from engine.experts.policies import make_policy
 from engine.experts.prefetch import Prefetcher
+from engine.experts.records import PassRecord, Phase
 from engine.experts.resident import Resident
 from engine.experts.rooms import Dispatch, Room, Served
 from engine.experts.stages import shares, stage_of

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 
 from engine.errors import Cancelled, MemoryPlanError, OptionError
-from engine.experts.observer import PassRecord, Phase
+from engine.experts.records import PassRecord, Phase
 from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.kv import KvCache
 from engine.generation.sampling import Sampler

@@ -9,7 +9,7 @@ import numpy as np
 from engine.errors import GreenroomError, SessionError
 from engine.experts.cache import ExpertCache, Lease
 from engine.experts.policies import make_policy
-from engine.experts.prefetch import Deed, Note
+from engine.experts.records import Deed, Note
 from engine.experts.stages import stage_of
 from engine.replay.trace import Gap, Loaded, Request, Step, Trace
 from engine.sessions.packing import unpack_state

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.errors import SessionError
-from engine.experts.observer import Phase
+from engine.experts.records import Phase
 from engine.sessions.reader import Pass, decode_pass, decode_resident, read_records
 
 

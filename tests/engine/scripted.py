@@ -13,7 +13,7 @@ import torch
 from engine.errors import ModelError
 from engine.experts.device import CpuDevice
 from engine.experts.layout import expert_layout
-from engine.experts.observer import PassRecord
+from engine.experts.records import PassRecord
 from engine.experts.runtime import ExpertRuntime
 
 PATIENCE = 30.0  # seconds; only a hang takes them

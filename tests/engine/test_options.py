@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.experts.prefetch import Deed
+from engine.experts.records import Deed
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
 from engine.hardware.plan import MemoryPlan

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.experts.observer import Phase
+from engine.experts.records import Phase
 
 
 class Policy(ABC):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.experts.observer import Phase
 from engine.experts.policies.base import Policy
+from engine.experts.records import Phase
 
 CLOCK_UNIT = 2.0**-40  # the clock stays below 2**40 for centuries of tokens; scaled under 1 it only breaks ties
 

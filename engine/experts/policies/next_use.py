@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.experts.observer import Phase
 from engine.experts.policies.base import Policy
 from engine.experts.policies.token_memory import TokenMemory
+from engine.experts.records import Phase
 
 
 class NextUse(Policy):

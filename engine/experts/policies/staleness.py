@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.experts.observer import Phase
 from engine.experts.policies.base import Policy
+from engine.experts.records import Phase
 
 
 class LeastStale(Policy):

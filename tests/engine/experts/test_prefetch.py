@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import Cancelled, MemoryPlanError, ModelError
 from engine.experts.device import CpuDevice
-from engine.experts.prefetch import Deed
+from engine.experts.records import Deed
 from engine.experts.transfer import READERS
 from tests.engine.scripted import EXPERTS, LAYERS, LAYOUT, PATIENCE, TOP_K, NumberStore, Stage
 
