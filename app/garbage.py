@@ -33,6 +33,12 @@ class GarbageCollector(QObject):
         self._timer.timeout.connect(self._collect)
         self._timer.start()
 
+    def close(self) -> None:
+        """Python collects by itself again, as it did before."""
+        self._timer.stop()
+        gc.unfreeze()
+        gc.enable()
+
     @Slot()
     def set_aside(self) -> None:
         """Everything alive now is here to stay; collections need not look at it again."""

@@ -23,7 +23,9 @@ View = TypeVar("View", ProseView, CodeCard, TableView, FormulaView)
 
 MAX_CHARACTERS = 4000  # a prose view takes no further final leaf beyond this, so that it is laid out no more
 SHARE = 12  # showing may cost one part in so many of the time
-SLICE = 2000  # characters shown at once, so that a long text never holds the window up
+SLICE = 2000  # characters shown at once at most, so that a long text never holds the window up,
+LEAST_SLICE = 1000  # and at least: a paragraph without end is laid out again for each piece
+SLICE_SECONDS = 0.015  # that one piece may take; how many characters that is, the last one tells
 CATCH_UP = 2  # the share while text waits that came faster than it could be shown
 MAX_ROWS = 100  # of a table; a longer one is shown as plain lines, which cost nothing to lay out
 
@@ -44,6 +46,7 @@ class MarkdownBody(Column):
         self._final = 0  # views that hold final leaves; the next update may take back those after them
         self._caret: ProseView | None = None
         self._next = 0.0
+        self._slice = SLICE
         self._ending = False
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -86,7 +89,7 @@ class MarkdownBody(Column):
         self._timer.stop()
         began = time.perf_counter()
         text = "".join(self._waiting)
-        text, rest = text[:SLICE], text[SLICE:]
+        text, rest = text[: self._slice], text[self._slice :]
         self._waiting = [rest] if rest else []
         if text:
             update = self._stream.feed(text)
@@ -99,6 +102,8 @@ class MarkdownBody(Column):
             self.complete.emit()
         cost = time.perf_counter() - began
         self._next = began + cost * (CATCH_UP if rest else SHARE)
+        if len(text) >= LEAST_SLICE:
+            self._slice = min(SLICE, max(LEAST_SLICE, round(len(text) * SLICE_SECONDS / cost)))
         if rest:
             self._wait()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from app.chat.raw import RawText
 from app.chat.table import TableView
 from app.chat.transcript import Transcript
 from app.gaps import GapMeter
+from app.garbage import GarbageCollector
 from app.selftest import SAMPLE
 from app.theme import Theme
 from engine.messages import CacheCounters, Finished, Timings
@@ -364,6 +366,15 @@ def check_stack(widgets: list[QWidget], column: QWidget) -> None:
     assert bottom <= column.height()
 
 
+@pytest.fixture
+def collector(qapp) -> Iterator[GarbageCollector]:
+    """As the program has it. Python's own walks through all that the libraries made, which takes 100 ms and more."""
+    collector = GarbageCollector(busy=lambda: True)
+    yield collector
+    collector.close()
+
+
+@pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("kind", ["mixed", "code", "list", "one paragraph"])
 def test_64_kb_stream_without_holding_the_window_up(transcript: Transcript, qtbot, kind: str) -> None:
     text = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from collections.abc import Iterator
@@ -24,9 +23,7 @@ def collector(qapp, monkeypatch) -> Iterator[GarbageCollector]:
     monkeypatch.setattr(garbage, "YOUNG", -1)
     collector = GarbageCollector(busy=lambda: True)
     yield collector
-    collector._timer.stop()
-    gc.unfreeze()
-    gc.enable()
+    collector.close()
 
 
 def test_cycles_die_on_the_gui_thread(collector: GarbageCollector, qtbot) -> None:

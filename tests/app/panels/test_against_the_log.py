@@ -16,6 +16,7 @@ from app.panels.experts import ExpertsPanel
 from app.panels.memory import MemoryPanel
 from app.panels.moments import read_moment, read_recording
 from app.theme import Theme
+from engine.experts.prefetch import Prefetcher
 from engine.messages import (
     Cell,
     ChatMessage,
@@ -32,6 +33,21 @@ from engine.sessions.log import SessionLog
 from engine.sessions.reader import decode_pass, read_records, recount
 
 
+@pytest.fixture
+def slow_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every layer takes as long as the fetches ahead: a tiny model is through before a reader wakes."""
+    before = Prefetcher.before
+
+    def unhurried(self: Prefetcher, layer: int) -> None:
+        for out in self._out:
+            for _, fetch in out.values():
+                fetch.wait()
+        before(self, layer)
+
+    monkeypatch.setattr(Prefetcher, "before", unhurried)
+
+
+@pytest.mark.usefixtures("slow_layers")
 @pytest.mark.parametrize("prefetch", ["off", "on"])
 def test_counts_and_marks_equal_a_recount(
     qtbot: QtBot, dark: Theme, tiny_chat_model: Path, tmp_path: Path, prefetch: Prefetch
