@@ -17,6 +17,8 @@ from engine.messages import PrefetchState
 from engine.prediction.predictors import Sample, Wants
 from engine.prediction.prompter import Guess, Prompter
 
+COMPLETE = "Every expert is in a slot: there is nobody to fetch ahead."
+
 Order = Callable[[int, Sequence[Guess]], None]
 
 
@@ -31,6 +33,7 @@ class Foresight:
         self._order: Order = lambda layer, guesses: None
         self._asking = False  # in this pass
         self._decoding = False
+        self._complete = False  # in this pass
         self._spent = 0.0
 
     def listen(self, taps: RouterTaps) -> None:
@@ -52,12 +55,14 @@ class Foresight:
     def end_request(self) -> None:
         self.prompter.end_request()
 
-    def begin_pass(self, phase: Phase, tokens: int, unheard: bool = False) -> None:
-        """unheard: nobody is missing in this pass, and what the routers see and say stays on the card."""
+    def begin_pass(self, phase: Phase, tokens: int, complete: bool = False, unheard: bool = False) -> None:
+        """complete: every expert is here, so nobody is asked for guesses and the trial learns nothing from this pass.
+        unheard: what the routers see and say stays on the card as well."""
         began = time.perf_counter()
         self._spent = 0.0
         self._decoding = phase == "decode" and tokens == 1
-        self._asking = self._decoding and self.trial.on and not unheard
+        self._complete = complete
+        self._asking = self._decoding and self.trial.on and not complete
         self.prompter.resting = not self._asking
         if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
             self._taps.wants = Wants.NOTHING if unheard else self.prompter.wants
@@ -81,13 +86,16 @@ class Foresight:
         """The pass took ``seconds``, 0 when it was stopped. Seconds of it that went into foresight."""
         began = time.perf_counter()
         self.prompter.end_pass()
-        if self._decoding and seconds > 0 and self.trial.token(seconds):
+        if self._decoding and seconds > 0 and not self._complete and self.trial.token(seconds):
             self.news = self.trial.words()
         return self._spent + time.perf_counter() - began
 
     def state(self) -> PrefetchState:
         """For the panels."""
-        return self.trial.state(tuple(accuracy.share for accuracy in self.prompter.accuracy()))
+        accuracy = tuple(accuracy.share for accuracy in self.prompter.accuracy())
+        if self._complete and self.trial.mode != "off":
+            return PrefetchState(False, COMPLETE, accuracy=accuracy)
+        return self.trial.state(accuracy)
 
     def close(self) -> None:
         if self._taps is not None:

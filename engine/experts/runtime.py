@@ -138,7 +138,8 @@ class ExpertRuntime:
         resident = self._all_resident() if phase == "decode" and tokens == 1 and self._all_fit else None
         self.resident_pass = resident if resident is not None and resident.race.by_card else None
         if self._foresight is not None:
-            self._foresight.begin_pass(phase, tokens, unheard=resident is not None)
+            complete = self.resident == self.observer.shape[0] * self._experts
+            self._foresight.begin_pass(phase, tokens, complete, unheard=resident is not None)
 
     def end_pass(self, seconds: float) -> PassRecord:
         """It took so long, or was stopped (0 seconds)."""

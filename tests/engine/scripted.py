@@ -83,7 +83,7 @@ class Prompted:
 
     asking = True
 
-    def begin_pass(self, phase: str, tokens: int, unheard: bool = False) -> None:
+    def begin_pass(self, phase: str, tokens: int, complete: bool = False, unheard: bool = False) -> None:
         if phase == "decode":
             self._order(-1, self._guesses(-1))
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.experts.foresight import COMPLETE
 from engine.experts.records import Deed
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
@@ -30,6 +31,7 @@ from engine.messages import (
     ModelLoaded,
     Sampling,
 )
+from engine.prediction.prompter import Prompter
 from engine.replay.live import replay_live
 from engine.replay.trace import read_trace
 from engine.sessions.log import SessionLog
@@ -192,6 +194,23 @@ def test_prefetch_on_off_and_auto(teller: Teller, plain: str) -> None:
     assert {told.finished.text for told in (off, on, auto)} == {plain}
     for told in (off, on, auto):
         replayed(told.log)
+
+
+def test_where_everybody_is_in_a_slot_nobody_is_asked_whom_to_fetch(teller: Teller, plain: str) -> None:
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        ahead = Prompter.ahead
+        patch.setattr(Prompter, "ahead", lambda self, layer: asked.append(layer) or ahead(self, layer))
+        loaded = teller.load(predictor="gate", prefetch="on", experts="100%")
+        teller.ask(loaded)  # until all have been called
+        full = teller.ask(loaded, max_tokens=90)
+        assert full.snapshots[-1].resident == loaded.total_experts, "this chat called everybody"
+        asked.clear()
+        again = teller.ask(loaded)
+    assert asked == []
+    assert again.finished.text == plain
+    assert again.verdict == COMPLETE
+    assert again.cache.decode_misses == again.cache.prefetch_bytes == 0
 
 
 # --------------------------------------------------------------------------------------------- who leaves, where
