@@ -136,13 +136,14 @@ class SelfTest(ConversationSteps, DialogSteps):
 
     def shot(self, name: str, widget: QWidget | None = None) -> None:
         """A picture of the window, or of a widget, in both themes; the clock stands still meanwhile."""
-        with self.meter.paused(), self.work.paused():
+        window = self.window
+        with self.meter.paused(), self.work.paused(), window.toast.paused(), window.undo_toast.paused():
             theme = self.program.theme
             for mode in ("light", "dark"):
                 theme.set_mode("dark" if mode == "dark" else "light")
                 for _ in range(2):  # what the first round changes, the second lays out
                     self.program.app.processEvents(QEventLoop.ProcessEventsFlag.ExcludeUserInputEvents, 200)
-                picture = (widget or self.window).grab()
+                picture = (widget or window).grab()
                 if not picture.save(str(self.out / f"{name}-{mode}.png")):
                     raise StepFailed(f"{name}-{mode}.png could not be written")
 

@@ -64,7 +64,7 @@ QPushButton[kind="flush"] {
     border-radius: 4px;
 }
 QPushButton[kind="flush"]:hover { color: $text; }
-QPushButton[kind="flush"]:focus { border: 1px solid $accent; }
+QPushButton[kind="flush"]:focus { color: $accent; text-decoration: underline; }
 QPushButton[kind="fold"] {
     border: 1px solid transparent; color: $text_muted; font-size: 13px; padding: 2px 4px; text-align: left;
     border-radius: 4px;

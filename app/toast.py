@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from PySide6.QtCore import QEvent, QRectF, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
@@ -65,6 +66,17 @@ class Toast(QWidget):
         self._place()
         self.raise_()
         self._timer.start(round(1000 * SECONDS))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside takes none of the time that it is shown for."""
+        left = self._timer.remainingTime()
+        self._timer.stop()
+        try:
+            yield
+        finally:
+            if left >= 0 and not self.isHidden():
+                self._timer.start(left)
 
     @Slot()
     def act(self) -> None:

@@ -114,7 +114,11 @@ class CodeCard(QWidget):
 
     def restyle(self) -> None:
         """Colour everything again in the theme's colours."""
+        self.text.setFont(font("mono"))  # letters may have another size now
+        self.text.setTabStopDistance(4 * QFontMetricsF(self.text.font()).horizontalAdvance(" "))
+        self._line = math.ceil(QFontMetricsF(self.text.font()).lineSpacing())
         self._highlighter = None
+        self._measure(self._shown, 0)
         self.show_code(self._code, live=False)
         self.update()
 
@@ -147,9 +151,14 @@ class CodeCard(QWidget):
             cursor.insertText(text[len(before) :])
         else:
             self.text.setPlainText(text)
-            self._measured, self._longest = 0, 0.0
+            self._measured = 0
+        self._measure(text, self._measured)
+
+    def _measure(self, text: str, measured: int) -> None:
+        """Find the longest line; the first ``measured`` characters are known."""
         metrics = QFontMetricsF(self.text.font())
-        start = text.rfind("\n", 0, self._measured) + 1
+        self._longest = self._longest if measured else 0.0
+        start = text.rfind("\n", 0, measured) + 1
         for line in text[start:].split("\n"):
             self._longest = max(self._longest, metrics.horizontalAdvance(line.expandtabs(4)[:2000]) + 2)
         self._measured = len(text)

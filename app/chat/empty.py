@@ -11,6 +11,7 @@ from app.theme import Theme, font, space
 from engine.messages import ModelLoaded
 
 PROMPT_WIDTH = 420  # px
+TEXT_WIDTH = 640  # px
 ROOM_FOR_PROMPTS = 340  # px of height
 
 
@@ -53,7 +54,6 @@ class EmptyState(QWidget):
             buttons.addWidget(button)
         buttons.addStretch(1)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(space(6), space(6), space(6), space(6))
         layout.setSpacing(space(3))
         layout.addStretch(3)
         layout.addWidget(self.title)
@@ -72,7 +72,15 @@ class EmptyState(QWidget):
         layout.addWidget(self.hint)
         layout.addStretch(4)
         state.changed.connect(self.refresh)
+        self._set_margins()
         self.refresh()
+
+    def _set_margins(self) -> None:
+        """Sentences are no wider than one reads well."""
+        side = max(space(6), (self.width() - TEXT_WIDTH) // 2)
+        layout = self.layout()
+        if layout is not None:
+            layout.setContentsMargins(side, space(6), side, space(6))
 
     def _prompt(self, text: str) -> QPushButton:
         button = QPushButton(text)
@@ -115,6 +123,7 @@ class EmptyState(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._set_margins()
         if (event.oldSize().height() >= ROOM_FOR_PROMPTS) != (self.height() >= ROOM_FOR_PROMPTS):
             self.refresh()
 

@@ -13,10 +13,11 @@ import unicodedata
 MARKS_KEPT = 6  # combining marks on one letter; no script needs more
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# embeddings, overrides and isolates; invisible operators; the byte order mark; tags; controls that no text needs
+# embeddings, overrides and isolates; invisible operators; the byte order mark; tags; halves of a UTF-16 pair, which are
+# no characters and cannot be written anywhere; controls that no text needs
 _INVISIBLE = re.compile(
     "[\u202a-\u202e\u2066-\u2069\u2060-\u2064\u206a-\u206f\ufeff\U000e0000-\U000e0fff"
-    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+    "\ud800-\udfff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 _ROWS = re.compile("[\u200b-\u200f\u00ad]{3,}")  # emoji and Indic scripts need single ones; a row hides something
 _ACCENTS = (

@@ -25,6 +25,8 @@ from app.chat.math_rules import BLOCK, add_math
 _ABYSS = re.compile(r"^(?:[ \t]{0,3}(?:>|[-*+] |[0-9]{1,9}[.)] )){60}", re.MULTILINE)  # lists or quotes in each other
 _SAFE_LINK = re.compile(r"^(https?://|mailto:)", re.IGNORECASE)
 _BARE_LINK = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
+_BOX = re.compile(r"\[([ xX])\] (?=\S)")  # as a task begins
+OPEN_BOX, DONE_BOX = "☐", "☑"
 _MARKS = "*_[]$\\`<&!~"
 MAX_MARKS = 3000  # in one paragraph; looking for the ends of so many takes longer than anybody waits
 MAX_DEPTH = 8  # lists and quotes nested deeper are shown at this depth
@@ -47,8 +49,8 @@ class Span:
 class Paragraph:
     """A paragraph, heading or the first line of a list item. "\\n" in a span is a line break.
 
-    level: 1-6 for a heading, else 0. depth: how many lists it sits in. marker: "•" or "3." where an item begins.
-    quote: how many block quotes it sits in.
+    level: 1-6 for a heading, else 0. depth: how many lists it sits in. marker: "•", "3." or a task's box where an item
+    begins. quote: how many block quotes it sits in.
     """
 
     spans: tuple[Span, ...]
@@ -230,6 +232,9 @@ def _items(tokens: Sequence[Token], place: _Place, line: int) -> Iterator[Chunk]
         leaves = list(_leaves(tokens[index + 1 : end], inner))
         marker = "•" if number is None else f"{number}."
         first = leaves[0] if leaves else None
+        if number is None and isinstance(first, Paragraph) and (task := _task(first)) is not None:
+            marker, first = task
+            leaves[0] = first
         if isinstance(first, Paragraph) and not first.marker and first.quote == inner.quote:
             leaves[0] = replace(first, marker=marker)
         else:
@@ -238,6 +243,15 @@ def _items(tokens: Sequence[Token], place: _Place, line: int) -> Iterator[Chunk]
         yield Chunk(begins, tuple(leaves), tokens[0].markup, number, sure=begins)
         number = None if number is None else number + 1
         index = end + 1
+
+
+def _task(first: Paragraph) -> tuple[str, Paragraph] | None:
+    """The box that an item begins with, and the rest of it; None when it is no task."""
+    span = first.spans[0] if first.spans else None
+    if span is None or span.code or span.math or span.href or (found := _BOX.match(span.text)) is None:
+        return None
+    rest = (replace(span, text=span.text[found.end() :]), *first.spans[1:])
+    return (OPEN_BOX if found[1] == " " else DONE_BOX), replace(first, spans=rest)
 
 
 def renumber(chunk: Chunk, number: int) -> Chunk:

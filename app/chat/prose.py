@@ -18,6 +18,7 @@ from PySide6.QtGui import (
     QMouseEvent,
     QPainter,
     QPaintEvent,
+    QTextBlock,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
@@ -29,7 +30,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chat.formula import OBJECT, insert_formula, source_at
-from app.chat.markdown import Paragraph, Rule, Span
+from app.chat.markdown import DONE_BOX, OPEN_BOX, Paragraph, Rule, Span
 from app.chat.pointing import position_clicked
 from app.theme import Theme, font, space
 
@@ -40,6 +41,7 @@ NOTHING = "\u200b"  # a character that is not seen
 INDENT = 24  # px per list depth
 QUOTE_INDENT = 16  # px per quote
 LEADING = 5  # px between the lines of a paragraph
+_BOXES = {OPEN_BOX: QTextBlockFormat.MarkerType.Unchecked, DONE_BOX: QTextBlockFormat.MarkerType.Checked}
 HEADINGS = {1: 20, 2: 18, 3: 16}  # px; deeper ones have the size of text
 
 
@@ -127,7 +129,7 @@ def plain_text(cursor: QTextCursor) -> str:
             )
         items = block.textList()
         if items is not None and start <= block.position():
-            text = "  " * (items.format().indent() - 1) + marker_of(items.itemText(block)) + " " + text
+            text = "  " * (items.format().indent() - 1) + marker_of(items.itemText(block)) + " " + _box_of(block) + text
         lines.append(text.replace("\u2028", "\n").replace(NOTHING, ""))
         block = block.next()
     return "\n".join(lines)
@@ -135,6 +137,12 @@ def plain_text(cursor: QTextCursor) -> str:
 
 def marker_of(text: str) -> str:
     return text if text[:1].isdigit() else "-"
+
+
+def _box_of(block: QTextBlock) -> str:
+    """How a task's box is typed; nothing for what is no task."""
+    marker = block.blockFormat().marker()
+    return {QTextBlockFormat.MarkerType.Unchecked: "[ ] ", QTextBlockFormat.MarkerType.Checked: "[x] "}.get(marker, "")
 
 
 class ProseView(TextView):
@@ -236,6 +244,8 @@ class ProseView(TextView):
         if marker:
             cursor.createList(_list_format(marker, leaf.depth))
             block.setIndent(0)
+            if marker in _BOXES:
+                block.setMarker(_BOXES[marker])
             cursor.mergeBlockFormat(block)
         elif cursor.currentList() is not None:
             cursor.currentList().remove(cursor.block())
@@ -295,7 +305,7 @@ class ProseView(TextView):
 def _list_format(marker: str, depth: int) -> QTextListFormat:
     result = QTextListFormat()
     result.setIndent(depth)
-    if marker == "•":
+    if marker == "•" or marker in _BOXES:
         result.setStyle(QTextListFormat.Style.ListDisc)
     else:
         result.setStyle(QTextListFormat.Style.ListDecimal)

@@ -1,6 +1,9 @@
-"""A table of an answer. Cells wrap; the head stands out; text can be selected and copied, tabs between cells."""
+"""A table of an answer. Cells wrap, but not to less than a few words: a wide table scrolls sideways. The head stands
+out; text can be selected and copied, tabs between cells."""
 
 from __future__ import annotations
+
+import math
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import (
@@ -13,14 +16,19 @@ from PySide6.QtGui import (
     QTextFrameFormat,
     QTextTable,
     QTextTableFormat,
+    QWheelEvent,
 )
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QTextBrowser, QWidget
 
 from app.chat.markdown import Table
 from app.chat.prose import INDENT, LEADING, TextView, insert_spans
 from app.theme import Theme, font
 
 _ALIGNMENTS = {"right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
+
+
+LEAST_COLUMN = 8  # letters' heights that a column may take before its cells wrap
+SCROLL_BAR = 10  # px
 
 
 class TableView(TextView):
@@ -34,6 +42,27 @@ class TableView(TextView):
     @property
     def leaf(self) -> Table | None:
         return self._table
+
+    def fit(self, width: int) -> int:
+        table = self._table
+        if table is None:
+            return super().fit(width)
+        least = table.depth * INDENT + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
+        height = super().fit(max(width, least))
+        reach = math.ceil(self.document().idealWidth())
+        wide = reach > width
+        if wide:
+            height = super().fit(reach)  # no empty room beside it
+        bar = Qt.ScrollBarPolicy.ScrollBarAlwaysOn if wide else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        if bar != self.horizontalScrollBarPolicy():
+            self.setHorizontalScrollBarPolicy(bar)
+        return height + (SCROLL_BAR if wide else 0)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if abs(event.angleDelta().x()) > abs(event.angleDelta().y()):
+            QTextBrowser.wheelEvent(self, event)  # sideways is ours
+        else:
+            super().wheelEvent(event)
 
     def show_table(self, table: Table) -> None:
         """Show a table. One that has only grown keeps its rows; what is new is written below them."""

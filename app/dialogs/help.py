@@ -39,12 +39,12 @@ def plain(action: QAction) -> str:
 def beside_menus() -> list[Row]:
     """Keys that belong to one field or list and so are in no menu."""
     return [
-        ("Enter", tr("send the message")),
-        ("Shift+Enter", tr("begin a new line")),
-        ("Esc", tr("stop the answer, or the loading")),
-        ("F2", tr("rename the conversation, in the list")),
-        ("Page Up, Page Down", tr("scroll the conversation")),
-        ("Tab", tr("to the next control")),
+        ("Enter", tr("Send the message")),
+        ("Shift+Enter", tr("Begin a new line")),
+        ("Esc", tr("Stop the answer, or the loading")),
+        ("F2", tr("Rename the conversation, in the list")),
+        ("Page Up, Page Down", tr("Scroll the conversation")),
+        ("Tab", tr("To the next control")),
     ]
 
 

@@ -115,7 +115,6 @@ class Preferences(QDialog):
         box = QSpinBox()
         box.setAccessibleName(name)
         box.setFixedWidth(CONTROL)
-        box.setAlignment(Qt.AlignmentFlag.AlignRight)
         box.setRange(low, high)
         box.setKeyboardTracking(False)
 
@@ -129,6 +128,7 @@ class Preferences(QDialog):
     def _sentence(self, text: str = "") -> Any:
         made = label(text, "small")
         made.setWordWrap(True)
+        made.setContentsMargins(0, 0, 0, space(2))  # nearer to what it explains than to what follows
         return made
 
     def _lay_out(self) -> None:

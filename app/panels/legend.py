@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.theme import font, space
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from app.theme import Theme
 
 SWATCH = 9  # px
-_LINE = 18
 
 Picture = Callable[[QPainter, QRect, "Colors"], None]
 
@@ -31,6 +30,15 @@ class Entry:
     width: int = SWATCH
 
 
+def _font() -> QFont:
+    return font("small", tabular=True)
+
+
+def _line() -> int:
+    """Height of a line, px."""
+    return max(18, QFontMetrics(_font()).height() + space(0.5))
+
+
 class Legend(QWidget):
     """Shows ``entries`` left to right, on as many lines as the width needs."""
 
@@ -38,9 +46,8 @@ class Legend(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._entries: tuple[Entry, ...] = ()
-        self._font = font("small", tabular=True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.changed.connect(self.update)
+        theme.changed.connect(self._fit)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -50,11 +57,10 @@ class Legend(QWidget):
         self._entries = tuple(entries)
         self.setAccessibleName(", ".join(self.texts))
         self._fit()
-        self.update()
 
     def _places(self, width: int) -> list[tuple[Entry, int, int]]:
         """Each entry with its left edge and its line."""
-        metrics = QFontMetrics(self._font)
+        metrics = QFontMetrics(_font())
         places = []
         x, line = 0, 0
         for entry in self._entries:
@@ -72,7 +78,8 @@ class Legend(QWidget):
     def _fit(self) -> None:
         width = self.width() if self.testAttribute(Qt.WidgetAttribute.WA_Resized) else 320
         lines = max((line for *_, line in self._places(width)), default=0) + 1
-        self.setFixedHeight(lines * _LINE)
+        self.setFixedHeight(lines * _line())
+        self.update()
 
     def sizeHint(self) -> QSize:
         return QSize(320, self.minimumHeight())
@@ -83,18 +90,18 @@ class Legend(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.setFont(self._font)
-        colors = self._theme.colors
+        painter.setFont(_font())
+        colors, line_height = self._theme.colors, _line()
         for entry, x, line in self._places(self.width()):
-            top = line * _LINE
+            top = line * line_height
             if entry.picture is not None:
                 painter.save()
-                entry.picture(painter, QRect(x, top + (_LINE - SWATCH) // 2, entry.width, SWATCH), colors)
+                entry.picture(painter, QRect(x, top + (line_height - SWATCH) // 2, entry.width, SWATCH), colors)
                 painter.restore()
             painter.setPen(QColor(colors.text_muted))
             left = x + self._picture_width(entry)
             painter.drawText(
-                QRect(left, top, self.width() - left, _LINE),
+                QRect(left, top, self.width() - left, line_height),
                 Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter,
                 entry.text,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QColor, QFontMetricsF, QHideEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QFontMetrics, QFontMetricsF, QHideEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QSlider, QVBoxLayout, QWidget
 
 from app.chat.harmless import harmless
@@ -169,10 +169,13 @@ class TokenCaption(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._words = ("", "", "")
-        self._font = font("small")
-        self.setFixedHeight(space(6))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.changed.connect(self.update)
+        theme.changed.connect(self._fit)
+        self._fit()
+
+    def _fit(self) -> None:
+        self.setFixedHeight(max(space(6), QFontMetrics(font("small")).height() + space(2)))
+        self.update()
 
     def show_words(self, before: str, token: str, after: str, otherwise: str) -> None:
         if not token and not before:
@@ -189,8 +192,8 @@ class TokenCaption(QWidget):
         colors = self._theme.colors
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setFont(self._font)
-        metrics = QFontMetricsF(self._font)
+        painter.setFont(font("small"))
+        metrics = QFontMetricsF(painter.font())
         before, token, after = self._words
         wide, left = metrics.horizontalAdvance(token), metrics.horizontalAdvance(before)
         x = min(left, (self.width() - wide) / 2) if token else 0.0

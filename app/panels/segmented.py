@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QWidget
 
+from app.theme import font
+
 if TYPE_CHECKING:
     from app.theme import Theme
 
@@ -57,7 +59,7 @@ class SegmentedSwitch(QFrame):
         self.setStyleSheet(
             f"SegmentedSwitch {{ border: 1px solid {colors.border}; border-radius: 8px; background: transparent; }}"
             f"QPushButton {{ border: 1px solid transparent; border-radius: 6px; padding: 3px 4px; min-height: 16px;"
-            f" font-size: 12px; color: {colors.text_muted}; background: transparent; }}"
+            f" font-size: {font('small').pixelSize()}px; color: {colors.text_muted}; background: transparent; }}"
             f"QPushButton:hover {{ color: {colors.text}; }}"
             f"QPushButton:disabled {{ color: {colors.text_faint}; }}"
             f"QPushButton:checked {{ background: {colors.border}; color: {colors.text}; font-weight: 600; }}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QLinearGradient, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QColor, QFontMetricsF, QLinearGradient, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.panels.history import POINTS
@@ -14,8 +14,6 @@ from app.theme import font
 
 if TYPE_CHECKING:
     from app.theme import Theme
-
-_LABEL = 30  # px on the right for what the upper line stands for
 
 
 class Sparkline(QWidget):
@@ -80,16 +78,19 @@ class Sparkline(QWidget):
         colors = self._theme.colors
         painter = QPainter(self)
         top = self.top()
-        box = QRectF(self.rect()).adjusted(0.5, 6.5, -2.5 - _LABEL, -0.5)
+        small = font("small", size=10, tabular=True)
+        metrics = QFontMetricsF(small)
+        room = max(30.0, metrics.horizontalAdvance("100%") + 2)  # on the right for what the upper line stands for
+        box = QRectF(self.rect()).adjusted(0.5, 6.5, -2.5 - room, -0.5)
         painter.setPen(QPen(QColor(colors.border), 1))
         painter.drawLine(QPointF(0, box.bottom()), QPointF(box.right(), box.bottom()))
         painter.setPen(QPen(QColor(colors.border), 1, Qt.PenStyle.DotLine))
         for share in (0.5, 1.0):
             y = round(box.bottom() - share * box.height()) + 0.5
             painter.drawLine(QPointF(0, y), QPointF(box.right(), y))
-        painter.setFont(font("small", size=10, tabular=True))
+        painter.setFont(small)
         painter.setPen(QColor(colors.text_faint))
-        label = QRectF(box.right() + 2, 0, _LABEL, 13)
+        label = QRectF(box.right() + 2, 0, room, max(13.0, metrics.height()))
         painter.drawText(label, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._words(top))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         runs = self._runs(box, top)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QUrl
-from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument
+from PySide6.QtGui import QGuiApplication, QTextBlockFormat, QTextCursor, QTextDocument
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QWidget
 
@@ -23,7 +23,7 @@ from app.chat.transcript import Transcript
 from app.gaps import GapMeter
 from app.garbage import GarbageCollector
 from app.selftest import SAMPLE
-from app.theme import Theme
+from app.theme import BODY, Theme
 from engine.messages import CacheCounters, Finished, Timings
 
 
@@ -413,3 +413,60 @@ def test_leaves_are_shown_once_each(theme: Theme, qtbot) -> None:
     leaves: list[Leaf] = [leaf for view in body.widgets() if isinstance(view, ProseView) for leaf in view.leaves]
     assert [leaf.spans[0].text for leaf in leaves if hasattr(leaf, "spans")] == ["a", "b", "c"]
     assert time.perf_counter() - began < 5
+
+
+# ------------------------------------------------------------------------------------------- tasks and tables
+
+
+def test_a_task_list_has_boxes_and_is_copied_as_it_was_written(theme: Theme, qtbot) -> None:
+    body = MarkdownBody(theme)
+    qtbot.addWidget(body)
+    body.fit(700)
+    text = "- [ ] buy *bread*\n- [x] write code\n- no [ ] task\n  - [X] inner"
+    body.set_text(text)
+    (prose,) = body.widgets()
+    assert isinstance(prose, ProseView)
+    unchecked, checked, none = (getattr(QTextBlockFormat.MarkerType, n) for n in ("Unchecked", "Checked", "NoMarker"))
+    blocks = [prose.document().findBlockByNumber(n) for n in range(4)]
+    assert [block.blockFormat().marker() for block in blocks] == [unchecked, checked, none, checked]
+    assert [block.text() for block in blocks] == ["buy bread", "write code", "no [ ] task", "inner"]
+    prose.selectAll()
+    copied = prose.createMimeDataFromSelection().text()
+    assert copied == "- [ ] buy bread\n- [x] write code\n- no [ ] task\n  - [x] inner"
+
+
+def test_a_wide_table_scrolls_sideways_instead_of_breaking_its_words(transcript: Transcript, qtbot) -> None:
+    answer = transcript.add_answer()
+    head = "| " + " | ".join(f"Column {n}" for n in range(14)) + " |\n" + "|---" * 14 + "|\n"
+    answer.feed(
+        head + "| " + " | ".join(f"some-value-{n}" for n in range(14)) + " |\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    answer.finish(finished(answer.shown_text))
+    wide, small = (w for w in answer.body.widgets() if isinstance(w, TableView))
+    qtbot.waitUntil(lambda: wide.horizontalScrollBar().isVisible())
+    assert wide.horizontalScrollBar().maximum() > 0
+    assert not small.horizontalScrollBar().isVisible()
+    block = wide.document().begin()
+    while block.isValid():  # no cell is broken over lines
+        assert block.layout().lineCount() <= 1, block.text()
+        block = block.next()
+    check_stack([w for w in answer.body.widgets() if not w.isHidden()], answer.body)
+
+
+def test_code_has_the_size_of_larger_letters(theme: Theme, qtbot) -> None:
+    body = MarkdownBody(theme)
+    qtbot.addWidget(body)
+    body.fit(700)
+    body.set_text("```\n" + "wide " * 12 + "\nx\n```")
+    (card,) = body.widgets()
+    assert isinstance(card, CodeCard)
+    before = body.fit(700)
+    try:
+        theme.set_font_size(22)
+        assert card.text.font().pixelSize() > 13
+        assert body.fit(700) > before
+        bottom = card.text.blockBoundingGeometry(card.text.document().lastBlock()).bottom()
+        assert bottom <= card.text.height() + 1
+    finally:
+        theme.set_font_size(BODY)
+    assert body.fit(700) == before

@@ -27,6 +27,7 @@ def test_ordinary_text_of_every_language_is_left_alone(text: str) -> None:
     ("text", "shown"),
     [
         ("photo\u202egpj.exe", "photo⟨U+202E⟩gpj.exe"),
+        ("half a pair \ud83d here", "half a pair ⟨U+D83D⟩ here"),
         ("a\u2066b\u2069", "a⟨U+2066⟩b⟨U+2069⟩"),
         ("bell\x07 esc\x1b[31m nul\x00", "bell⟨U+0007⟩ esc⟨U+001B⟩[31m nul⟨U+0000⟩"),
         ("hid" + "\u200b" * 500 + "den", "hid⟨U+200B x 500⟩den"),

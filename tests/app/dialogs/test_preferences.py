@@ -69,13 +69,15 @@ def test_size_of_text_changes_every_letter_and_comes_back(bench: Bench, qtbot) -
     bench.engine.answer("Good day.")
     qtbot.waitUntil(lambda: not window.chat.busy)
     bubble = window.findChildren(UserBubble)[0].height()
-    looks = [window.composer.input, window.top.pill, window.sidebar, dialog.close_button]
+    experts = window.panels.experts
+    looks = [window.composer.input, window.top.pill, window.sidebar, dialog.close_button, *experts.switch.buttons()]
     before = [widget.font().pixelSize() for widget in looks]
-    height = window.composer.input.height()
+    height, legend = window.composer.input.height(), experts.legend.height()
     dialog.font_size.setValue(20)
     for widget, size in zip(looks, before, strict=True):
         assert widget.font().pixelSize() == round(size * 20 / BODY), widget
     assert window.composer.input.height() > height
+    assert experts.legend.height() > legend
     qtbot.waitUntil(lambda: [view.height() > bubble for view in window.transcript.column.widgets()][:1] == [True])
     assert window.panels.minimumWidth() > 280
     bench.window.theme.set_mode("dark")  # a new style sheet
