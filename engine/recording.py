@@ -81,6 +81,7 @@ class Recorder:
                 routed=record.routed,
                 counts=record.counts if record.routed is None else None,
                 late=record.late,
+                on_host=record.on_host,
                 ahead=[(note.layer, note.deed, note.key, note.leaving) for note in record.notes],
             )
         )

@@ -46,7 +46,7 @@ class Telemetry:
     def note(self, record: PassRecord) -> None:
         """Keep how each expert came that this pass fetched."""
         fetched = self._fetched
-        fetched[record.missed] = Fetched.DEMAND
+        fetched[record.missed & ~record.on_host] = Fetched.DEMAND
         fetched[record.early] = Fetched.IN_TIME
         fetched[record.late] = Fetched.LATE
         if record.wasted:

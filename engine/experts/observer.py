@@ -76,7 +76,9 @@ class Observer:
             if account.late:
                 now.late[layer, account.late] = True
                 totals.late += len(account.late)
-            totals.computed_on_host += account.on_host
+            if account.on_host:
+                now.on_host[layer, account.on_host] = True
+                totals.computed_on_host += len(account.on_host)
             now.fetched_bytes += account.nbytes
             now.stall_seconds += account.stall_seconds
             totals.fetched_bytes += account.nbytes
@@ -155,5 +157,5 @@ class Observer:
     def _fresh(self, phase: Phase, tokens: int) -> PassRecord:
         routed = np.full((self.shape[0], self.top_k), NO_EXPERT, np.uint16) if tokens == 1 else None
         record = PassRecord(phase, tokens, np.zeros(self.shape, np.uint32), np.zeros(self.shape, bool), routed)
-        record.early, record.late = np.zeros(self.shape, bool), np.zeros(self.shape, bool)
+        record.early, record.late, record.on_host = (np.zeros(self.shape, bool) for _ in range(3))
         return record

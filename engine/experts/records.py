@@ -40,14 +40,14 @@ class Note:
 class Account:
     """What a dispatch cost. missed, early, late: expert ids; early: fetched ahead and there; late: still on the way.
 
-    on_host: how many of the missed were computed by the processor. nbytes: read for demands; what was fetched ahead is
-    counted by the transfer.
+    on_host: those of the missed that were computed by the processor. nbytes: read for demands; what was fetched ahead
+    is counted by the transfer.
     """
 
     missed: list[int] = field(default_factory=list)
     early: list[int] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
-    on_host: int = 0
+    on_host: list[int] = field(default_factory=list)
     nbytes: int = 0
     stall_seconds: float = 0.0
 
@@ -57,7 +57,8 @@ class PassRecord:
     """One forward pass: who was wanted and who had to be fetched.
 
     counts: uint32 ``[layers, experts]``, how many tokens chose the expert. Bool, the same shape: missed (in no slot
-    when it was wanted), early (fetched ahead, and there in time), late (fetched ahead, and still on the way).
+    when it was wanted), early (fetched ahead, and there in time), late (fetched ahead, and still on the way), on_host
+    (missed, and computed by the processor where it waited: it took no slot).
     routed: uint16 ``[layers, top_k]`` in the router's order when the pass had one token, else None.
     notes: what was done ahead of demand, in order. wasted: keys that were fetched ahead and evicted unused meanwhile.
     fetched_bytes: of everything read during the pass. foresight_seconds: spent on predicting.
@@ -73,6 +74,7 @@ class PassRecord:
     seconds: float = 0.0
     early: np.ndarray = field(default_factory=lambda: _NONE)
     late: np.ndarray = field(default_factory=lambda: _NONE)
+    on_host: np.ndarray = field(default_factory=lambda: _NONE)
     notes: Sequence[Note] = ()
     wasted: Sequence[int] = ()
     foresight_seconds: float = 0.0

@@ -64,7 +64,7 @@ class Dispatch:
         outside = None
         if self._lent:
             self.account.missed += self._lent
-            self.account.on_host = len(self._lent)
+            self.account.on_host += self._lent
             outside = np.isin(wanted, list(self._lent))
         self._room, self._layer, self._claim = room, layer, claim
         self._streaming = streaming

@@ -147,20 +147,31 @@ class _Run:
             here = [note for note in deeds if note.layer == layer]
             self._do([note for note in here if note.deed is not Deed.BRING])
             if layer in wanted:
-                self._lease(layer, *wanted[layer], streaming, missed[layer])
+                outside = None if step.on_host is None else step.on_host[layer]
+                self._lease(layer, *wanted[layer], streaming, missed[layer], outside)
             self._do([note for note in here if note.deed is Deed.BRING])
         self._do([note for note in deeds if note.layer >= self._shape[0]])
         return missed
 
     def _lease(
-        self, layer: int, experts: np.ndarray, counts: np.ndarray, streaming: list[bool], missed: np.ndarray
+        self,
+        layer: int,
+        experts: np.ndarray,
+        counts: np.ndarray,
+        streaming: list[bool],
+        missed: np.ndarray,
+        on_host: np.ndarray | None,
     ) -> None:
+        """on_host: bool ``[experts]``, who was computed without a slot."""
         owners = self._owners[layer][experts]
         for number, cache in enumerate(self._caches_of[layer]):
             ours = owners == number
             streams = streaming[self._caches.index(cache)]
-            leased: list[Lease] = []
-            for lease in cache.waves(layer, experts[ours], counts[ours], streams):
+            wanted, leased = experts[ours], list[Lease]()
+            outside = None if on_host is None else on_host[wanted]
+            if outside is not None:
+                missed[wanted[outside]] = cache.absent(wanted[outside] + layer * self._shape[1])
+            for lease in cache.waves(layer, wanted, counts[ours], streams, outside):
                 missed[lease.experts[lease.missing]] = True
                 leased.append(lease)
                 while cache.must_wait(len(leased), streams):

@@ -49,6 +49,7 @@ class Step:
     missed: np.ndarray  # bool [layers, experts], as it happened
     # int32 [n, 4], what was done ahead of demand: layer, deed, key, leaving
     ahead: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int32))
+    on_host: np.ndarray | None = None  # bool [layers, experts], of the missed: computed where they waited; None: nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +172,5 @@ def _step(done: Pass) -> Step:
         if end > start
     )
     ahead = done.ahead if done.ahead is not None else np.zeros((0, 4), np.int32)
-    return Step("decode" if done.phase == "decode" else "prefill", done.tokens, wanted, done.missed, ahead)
+    phase: Phase = "decode" if done.phase == "decode" else "prefill"
+    return Step(phase, done.tokens, wanted, done.missed, ahead, done.on_host)

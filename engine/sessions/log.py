@@ -192,15 +192,16 @@ class SessionLog:
         routed: np.ndarray | None = None,
         counts: np.ndarray | None = None,
         late: np.ndarray | None = None,
+        on_host: np.ndarray | None = None,
         ahead: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
         """Add what one forward pass did; give exactly one of ``routed`` and ``counts``.
 
         phase: "prefill" or "decode". routed: ``[layers, top_k]`` ids of a single token (below zero: none).
         counts: ``[layers, experts]``, tokens that chose the expert. missed: ``[layers, experts]`` bool, wanted and
-        not resident. stall, seconds: seconds. late: bool, the same shape, fetched ahead and still on the way.
-        ahead: what was done ahead of demand, rows of (layer, deed, key, leaving), see FORMAT.md. Raises
-        like ``append_delta``.
+        not resident. stall, seconds: seconds. Bool, the same shape: late (fetched ahead and still on the way), on_host
+        (missed, and computed by the processor where it waited). ahead: what was done ahead of demand, rows of (layer,
+        deed, key, leaving), see FORMAT.md. Raises like ``append_delta``.
         """
         if (routed is None) == (counts is None):
             raise ValueError("a pass has either routed ids or counts")
@@ -212,6 +213,8 @@ class SessionLog:
         extra = ""
         if late is not None and late.any():
             extra += f',"late":"{packing.pack_missed(late)}"'
+        if on_host is not None and on_host.any():
+            extra += f',"on_host":"{packing.pack_missed(on_host)}"'
         if ahead:
             extra += f',"ahead":"{packing.pack_ahead(ahead)}"'
         # By hand: json.dumps would take as long as all the rest, and the reader skips lines by how they start.

@@ -39,6 +39,7 @@ class Pass:
     seconds: float
     late: np.ndarray | None = None  # [layers, experts] bool, fetched ahead and still on the way
     ahead: np.ndarray | None = None  # [n, 4] int32: layer, deed, key, leaving (see FORMAT.md)
+    on_host: np.ndarray | None = None  # [layers, experts] bool, missed and computed by the processor where it waited
 
     @property
     def misses(self) -> int:
@@ -59,6 +60,7 @@ class Counts:
     decode_misses: int = 0
     passes: int = 0
     fetched_bytes: int = 0
+    computed_on_host: int = 0  # of the misses
     damaged: int = 0  # lines that could not be read
 
 
@@ -174,6 +176,7 @@ def decode_pass(record: Mapping[str, Any], layers: int, experts: int, top_k: int
             seconds=float(record.get("seconds", 0.0)),
             late=packing.unpack_missed(record["late"], layers, experts) if "late" in record else None,
             ahead=packing.unpack_ahead(record["ahead"], 4 * layers * experts) if "ahead" in record else None,
+            on_host=packing.unpack_missed(record["on_host"], layers, experts) if "on_host" in record else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SessionError("A record of the conversation's log is damaged: a pass lacks what it needs.") from error
@@ -188,7 +191,7 @@ def recount(path: Path, answer: str | None = None) -> Counts:
     """Hits and misses as the pass records tell them, of all answers or of one."""
     appendfile.flush_pending(path)
     sums = {"prefill_hits": 0, "prefill_misses": 0, "decode_hits": 0, "decode_misses": 0}
-    passes = fetched = damaged = 0
+    passes = fetched = on_host = damaged = 0
     shape: tuple[int, int, int] | None = None
     records = read_records(path)
     for record in records:
@@ -207,7 +210,14 @@ def recount(path: Path, answer: str | None = None) -> Counts:
             sums[f"{phase}_misses"] += one.misses
             passes += 1
             fetched += one.fetched_bytes
-    return Counts(**sums, passes=passes, fetched_bytes=fetched, damaged=damaged + records.damaged)
+            on_host += 0 if one.on_host is None else int(np.count_nonzero(one.on_host))
+    return Counts(
+        **sums,
+        passes=passes,
+        fetched_bytes=fetched,
+        computed_on_host=on_host,
+        damaged=damaged + records.damaged,
+    )
 
 
 def _message(record: Mapping[str, Any]) -> Message | None:

@@ -1,13 +1,15 @@
-"""A face for tests: the real engine thread, and its events in order."""
+"""Faces for tests: the real engine thread with its events in order, and a conversation with it."""
 
 from __future__ import annotations
 
 import queue
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from engine.messages import Command, Event, Failed, ShutDown
+from engine.messages import ChatMessage, Command, Event, Failed, Finished, Generate, Sampling, ShutDown, Token
 from engine.service import EngineService
+from engine.sessions.log import SessionLog
 
 PATIENCE = 120.0  # seconds; only a hang takes them
 
@@ -48,3 +50,26 @@ class Engine:
     def of(self, kind: type[E]) -> list[E]:
         """Everything of ``kind`` seen so far."""
         return [event for event in self.seen if isinstance(event, kind)]
+
+
+class Talk:
+    """A conversation with the real engine, in a log of its own."""
+
+    def __init__(self, engine: Engine, folder: Path, name: str) -> None:
+        self._engine, self._name = engine, name
+        self._messages: list[ChatMessage] = []
+        self.path = folder / f"{name}.jsonl"
+        SessionLog.create_at(self.path, "greenroom test").close()
+
+    def ask(self, text: str, tokens: int = 20, stop: bool = False) -> Finished:
+        self._messages.append(ChatMessage("user", text))
+        number = len(self._messages)
+        sampling = Sampling(temperature=1.5, top_p=1.0, seed=number, max_tokens=200 if stop else tokens)
+        ids = f"{self._name}-{number}"
+        self._engine.send(Generate(ids, tuple(self._messages), sampling, str(self.path), ids, "question"))
+        if stop:
+            self._engine.wait_for(Token)
+            self._engine.service.stop()
+        finished = self._engine.wait_for(Finished)
+        self._messages.append(ChatMessage("assistant", finished.text or "Well."))
+        return finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,20 @@ from engine import loading
 from engine.cli import main
 from engine.errors import OptionError
 from engine.experts import helping
+from engine.experts.foresight import Foresight
 from engine.experts.on_miss import Calibration
-from engine.generation.generate import TextGenerator
+from engine.experts.trial import Trial
+from engine.generation.generate import Decoded, TextGenerator
 from engine.loading import LoadedModel, load
-from engine.messages import CacheCounters, LoadModel, Sampling
+from engine.messages import CacheCounters, Fetched, LoadModel, ModelLoaded, Sampling
+from engine.prediction.prompter import Prompter
+from engine.prediction.shape import Shape
+from engine.replay.live import replay_live
+from engine.replay.trace import read_trace
+from engine.sessions.reader import recount
+from engine.telemetry import Telemetry
 from tests.engine.experts.cards import StandIn, stand_in
+from tests.engine.listening import Engine, Talk
 from tests.families import make_tiny
 
 PROMPT = [5, 17, 3, 99, 42, 7, 23, 11]
@@ -71,6 +81,57 @@ def test_tokens_are_the_same_and_the_counter_moves(
     (tier,) = (transfer.tier for transfer in loaded.runtime._transfers)
     assert tier is not None
     assert sum(int(shelf.loans.sum()) for shelf in tier._shelves) == 0
+    loaded.close()
+
+
+@pytest.mark.parametrize(("policy", "predictor"), [("next-use", "none"), ("lru", "gate"), ("eam", "previous-token")])
+def test_a_log_says_who_was_computed_where_he_waited_and_replays_to_the_last_miss(
+    card: StandIn,
+    tiny_chat_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: Any,
+    predictor: Any,
+) -> None:
+    measured(monkeypatch, PAYS)
+    with Engine() as engine:
+        engine.send(
+            LoadModel(
+                str(tiny_chat_model), "50%", policy, predictor=predictor, prefetch="on", device="cuda", threads=1,
+                compute_on_miss="calibrated",
+            )
+        )  # fmt: skip
+        engine.wait_for(ModelLoaded)
+        talk = Talk(engine, tmp_path, "one")
+        first = talk.ask("Hello there, how are you today?")
+        talk.ask("Tell me about boats.", stop=True)
+        talk.ask("And about bridges?")
+    live, counted = replay_live(read_trace([talk.path])), recount(talk.path)
+    assert live.exact, live.reason
+    assert 0 < counted.computed_on_host < counted.decode_misses == live.decode_misses
+    assert recount(talk.path, "one-1").computed_on_host == first.cache.computed_on_host > 0
+    # a log from before the field: everybody missed counts as fetched, and the replay says that it met others
+    old = tmp_path / "old.jsonl"
+    old.write_text(re.sub(',"on_host":"[^"]*"', "", talk.path.read_text(encoding="utf-8")), encoding="utf-8")
+    before = replay_live(read_trace([old]))
+    assert (before.passes, before.unknown, before.exact) == (live.passes, 0, False)
+    assert before.decode_misses == live.decode_misses
+
+
+def test_who_was_computed_there_was_not_fetched(card: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(monkeypatch, PAYS)
+    loaded = opened(make_tiny("qwen2_moe", tmp_path / "m"), compute_on_miss="calibrated")
+    prompter = Prompter("none", Shape(loaded.info.layers, loaded.info.experts, loaded.info.top_k))
+    telemetry = Telemetry(loaded, Foresight(prompter, Trial("off")))
+    generator, waited = TextGenerator(loaded, set()), 0
+    for step in generator.complete(PROMPT, Sampling(temperature=0, max_tokens=24)):
+        if isinstance(step, Decoded) and step.record is not None:
+            telemetry._fetched[:] = 0
+            telemetry.note(step.record)
+            fetched = telemetry.experts("decode", step.count).fetched
+            assert np.array_equal(fetched == Fetched.DEMAND, step.record.missed & ~step.record.on_host)
+            waited += np.count_nonzero(step.record.on_host)
+    assert waited == counters(loaded).computed_on_host > 0
     loaded.close()
 
 

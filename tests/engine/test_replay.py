@@ -14,13 +14,13 @@ import pytest
 from engine.cli import main
 from engine.errors import OptionError, SessionError
 from engine.experts.policies import make_policy
-from engine.messages import POLICIES, ChatMessage, Finished, Generate, LoadModel, Sampling, Token
+from engine.messages import POLICIES, LoadModel
 from engine.replay.compare import Outcome, compare, parse_budgets, parse_policies
 from engine.replay.live import replay_live
 from engine.replay.trace import Loaded, Step, Trace, read_trace
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import recount
-from tests.engine.listening import Engine
+from tests.engine.listening import Engine, Talk
 from tests.engine.routing import Routing, write_log
 
 
@@ -28,29 +28,6 @@ from tests.engine.routing import Routing, write_log
 def engine() -> Iterator[Engine]:
     with Engine() as engine:
         yield engine
-
-
-class Talk:
-    """A conversation with the real engine, in a log of its own."""
-
-    def __init__(self, engine: Engine, folder: Path, name: str) -> None:
-        self._engine, self._name = engine, name
-        self._messages: list[ChatMessage] = []
-        self.path = folder / f"{name}.jsonl"
-        SessionLog.create_at(self.path, "greenroom test").close()
-
-    def ask(self, text: str, tokens: int = 20, stop: bool = False) -> Finished:
-        self._messages.append(ChatMessage("user", text))
-        number = len(self._messages)
-        sampling = Sampling(temperature=1.5, top_p=1.0, seed=number, max_tokens=200 if stop else tokens)
-        ids = f"{self._name}-{number}"
-        self._engine.send(Generate(ids, tuple(self._messages), sampling, str(self.path), ids, "question"))
-        if stop:
-            self._engine.wait_for(Token)
-            self._engine.service.stop()
-        finished = self._engine.wait_for(Finished)
-        self._messages.append(ChatMessage("assistant", finished.text or "Well."))
-        return finished
 
 
 @pytest.mark.parametrize("policy", POLICIES)
