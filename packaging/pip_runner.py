@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
+import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-_HEARTBEAT = 30.0  # seconds between lines where there is no terminal
+from installed import libraries
+from lines import lines_of
+from progress import Progress
+
+_COUNTED = re.compile(r"^Progress (\d+) of (\d+)")
 _TOLD = re.compile(r"^\s*(Collecting|Downloading|Installing collected packages|Building|Preparing|Processing)\b.*")
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
@@ -45,10 +47,15 @@ class PipFailed(Exception):
     """pip did not do it; the text says why as far as that can be told, and names the log."""
 
 
-def run_pip(python: Path, arguments: Sequence[str], log: Path, say: Callable[[str], None]) -> None:
+def run_pip(python: Path, arguments: Sequence[str], log: Path, progress: Progress) -> None:
     """Run ``pip install`` with these arguments; PipFailed when it fails."""
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    command += ["--progress-bar", "raw" if _counts(python) else "off", *arguments]
+    # What pip unpacks must not fill a small /tmp: it goes where the libraries go.
+    drafts = log.parent / "pip-drafts"
+    drafts.mkdir(exist_ok=True)
     environ = {**os.environ, "PIP_USER": "0", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+    environ |= {name: str(drafts) for name in ("TMPDIR", "TEMP", "TMP")}
     environ.pop("PYTHONHOME", None)
     with log.open("a", encoding="utf-8", errors="replace") as record:
         record.write(f"\n$ pip install {' '.join(arguments)}\n")
@@ -65,11 +72,13 @@ def run_pip(python: Path, arguments: Sequence[str], log: Path, say: Callable[[st
             env=environ,
         )
         try:
-            _follow(pip, record, say)
+            _follow(pip, record, progress)
         except BaseException:
             pip.terminate()
             pip.wait()
             raise
+        finally:
+            shutil.rmtree(drafts, ignore_errors=True)
     if pip.returncode != 0:
         with log.open(encoding="utf-8", errors="replace") as record:
             record.seek(begin)
@@ -87,43 +96,29 @@ def explain(output: str, log: Path) -> str:
     return f"pip failed: {last.strip()}\nAll that it said is in {log}."
 
 
-def _follow(pip: subprocess.Popen[str], record: TextIO, say: Callable[[str], None]) -> None:
+def _follow(pip: subprocess.Popen[str], record: TextIO, progress: Progress) -> None:
     """Copy pip's lines to the log and keep the user posted until it ends."""
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert pip.stdout is not None
-        for line in pip.stdout:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    moving = sys.stdout.isatty()
-    begin = told = time.monotonic()
-    doing = "starting"
-    while True:
-        try:
-            line = lines.get(timeout=0.5)
-        except queue.Empty:
-            line = ""
-        if line is None:
-            break
-        record.write(line)
-        if line:
+    assert pip.stdout is not None
+    doing, share = "Asking what there is", None
+    for line in lines_of(pip.stdout):
+        if counted := _COUNTED.match(line):
+            share = int(counted[1]) / max(1, int(counted[2]))
+        elif line:
+            record.write(line)
             record.flush()
-        if _TOLD.match(line):
-            doing = _short(line)
-        passed = time.monotonic() - begin
-        if moving:
-            sys.stdout.write(f"\r  {doing}  {int(passed) // 60}:{int(passed) % 60:02d}\x1b[K")
-            sys.stdout.flush()
-        elif time.monotonic() - told > _HEARTBEAT:
-            told = time.monotonic()
-            say(f"  {doing} ({int(passed)} s so far)")
-    if moving:
-        sys.stdout.write("\r\x1b[K")
-        sys.stdout.flush()
+            if _TOLD.match(line):
+                doing, share = _short(line), None
+        progress.doing(doing, share)
     pip.wait()
+
+
+def _counts(python: Path) -> bool:
+    """Whether this pip can say in plain numbers how far a download is; those before 24.1 cannot."""
+    place = libraries(python.parent.parent)
+    for notes in place.glob("pip-*.dist-info") if place else ():
+        numbers = re.findall(r"\d+", notes.name)
+        return [int(number) for number in numbers[:2]] >= [24, 1]
+    return False
 
 
 def _short(line: str) -> str:

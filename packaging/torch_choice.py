@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,12 @@ INDEX = "https://download.pytorch.org/whl/"  # where torch's makers keep the bui
 KINDS = ("cpu", "cuda", "rocm")
 # Newest first; which of them exist changes with every torch release, so they are tried in turn.
 _WINDOWS_CUDA = ("cu130", "cu128", "cu126")
+_KFD = Path("/sys/class/kfd/kfd/topology/nodes")
+# The cards that torch's builds for ROCm have code for.
+_ROCM_TARGETS = (
+    *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"),
+    *("gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1150", "gfx1151", "gfx1200", "gfx1201"),
+)
 _ROCM = ("rocm7.2", "rocm7.1", "rocm7.0", "rocm6.4")
 
 
@@ -46,7 +53,14 @@ def wanted_kind(environ: Mapping[str, str], system: str) -> tuple[str, str]:
     if system == "darwin":
         return "cpu", "macOS has one build"
     card = nvidia_card(system)
-    return ("cuda", card) if card else ("cpu", "no NVIDIA card found")
+    if card:
+        return "cuda", card
+    target = amd_target(system)
+    if target in _ROCM_TARGETS:
+        return "rocm", f"an AMD card is there ({target})"
+    if target:
+        return "cpu", f"the AMD card here ({target}) is none that torch has a build for"
+    return "cpu", "no NVIDIA or AMD card found" if system.startswith("linux") else "no NVIDIA card found"
 
 
 def attempts(kind: str, system: str, local: bool) -> list[Attempt]:
@@ -75,6 +89,27 @@ def nvidia_card(system: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return "nvidia-smi lists a card" if answer.returncode == 0 and "GPU" in answer.stdout else ""
+
+
+def amd_target(system: str) -> str:
+    """What the newest AMD card here is called by compilers, such as "gfx1100"; empty when there is none.
+
+    Linux only, as are torch's builds for ROCm. The kernel's own driver lists the cards; one that torch has a build for
+    comes before others, since many processors have a small one inside.
+    """
+    if not system.startswith("linux"):
+        return ""
+    found = []
+    for node in sorted(_KFD.glob("*/properties")):
+        try:
+            version = re.search(r"^gfx_target_version (\d+)$", node.read_text(), re.MULTILINE)
+        except OSError:
+            continue  # the user is not in the group that may use it
+        if version and int(version[1]):  # a processor is listed too, as 0
+            number = int(version[1])  # 110000 is gfx1100, 90010 gfx90a
+            found.append((number, f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"))
+    names = [name for _, name in sorted(found, reverse=True)]
+    return next((name for name in names if name in _ROCM_TARGETS), names[0] if names else "")
 
 
 def has_local_wheel(python: Path) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pip_runner import PipFailed, explain, run_pip
+from progress import Progress
 
 LOG = Path("install.log")
 
@@ -35,12 +36,11 @@ def test_no_network_wins_over_what_follows_from_it():
 
 
 def test_a_real_failure_of_a_real_pip_reads_well(tmp_path):
-    told = []
     with pytest.raises(PipFailed, match="No build of no-such-thing-here"):
-        run_pip(Path(sys.executable), ["--no-index", "no-such-thing-here"], tmp_path / "install.log", told.append)
+        run_pip(Path(sys.executable), ["--no-index", "no-such-thing-here"], tmp_path / "install.log", Progress())
     assert "$ pip install --no-index no-such-thing-here" in (tmp_path / "install.log").read_text()
 
 
 def test_a_success_is_quiet(tmp_path, capfd):
-    run_pip(Path(sys.executable), ["--no-index", "pip"], tmp_path / "install.log", print)
+    run_pip(Path(sys.executable), ["--no-index", "pip"], tmp_path / "install.log", Progress())
     assert capfd.readouterr().out == ""

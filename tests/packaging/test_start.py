@@ -8,13 +8,18 @@ import subprocess
 import sys
 import time
 import venv
+from dataclasses import replace
 from pathlib import Path
 
+import commands
 import environment
+import installed
 import pytest
 import torch_choice
-from environment import Stamp, StartError
 from pip_runner import PipFailed
+from progress import Progress
+from stamp import Stamp, read_stamp, requirements, write_stamp
+from start_error import StartError
 
 ROOT = Path(__file__).parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -35,25 +40,29 @@ def pip(monkeypatch):
 
     class Recorder(list):
         fail_on = "nothing"
+        import_error = ""
 
-        def __call__(self, python, arguments, log, say):
+        def __call__(self, python, arguments, log, progress):
             self.append(list(arguments))
             if any(self.fail_on in argument for argument in arguments):
                 raise PipFailed("The network could not be reached.")
 
     recorder = Recorder()
     monkeypatch.setattr(environment, "run_pip", recorder)
-    monkeypatch.setattr(environment, "_check_imports", lambda folder: recorder.append("imports"))
+    monkeypatch.setattr(environment, "import_error", lambda folder: recorder.append("imports") or recorder.import_error)
     monkeypatch.setattr(torch_choice, "has_local_wheel", lambda python: True)
     monkeypatch.setattr(torch_choice, "nvidia_card", lambda system: "")
+    monkeypatch.setattr(torch_choice, "amd_target", lambda system: "")
+    monkeypatch.setattr(environment, "require_system_libraries", lambda: None)
+    monkeypatch.setattr(environment, "require_room", lambda folder, needed: None)
     # without pip inside: an environment in a second instead of ten
     create = venv.create
     monkeypatch.setattr(venv, "create", lambda folder, **options: create(folder, symlinks=True))
     return recorder
 
 
-def ready(root, dev=False, **environ):
-    return environment.ready(root, dev, environ)
+def ready(root, dev=False, progress=None, **environ):
+    return environment.ready(root, dev, progress or Progress(), environ)
 
 
 def test_the_first_start_makes_the_environment_and_the_second_does_nothing(checkout, pip, capsys):
@@ -97,13 +106,23 @@ def test_asking_for_another_torch_installs_it(checkout, pip):
     pip.clear()
     ready(checkout, GREENROOM_TORCH="cuda")
     assert pip[0] == ["torch==2.13.0"]
-    assert environment.read_stamp(checkout / ".venv").torch == "cuda"
+    assert read_stamp(checkout / ".venv").torch == "cuda"
     pip.clear()
     ready(checkout)
     assert pip == []
 
 
-@pytest.mark.parametrize("broken_by", ["an interrupted install", "a Python that is gone", "lost libraries"])
+@pytest.mark.parametrize(
+    "broken_by",
+    [
+        "an interrupted install",
+        "a Python that is gone",
+        "a Python that is too old",
+        "lost libraries",
+        "a library without its record",
+        "a library without its files",
+    ],
+)
 def test_a_broken_environment_is_noticed_and_made_again(checkout, pip, capsys, broken_by):
     python = ready(checkout)
     folder = checkout / ".venv"
@@ -112,14 +131,25 @@ def test_a_broken_environment_is_noticed_and_made_again(checkout, pip, capsys, b
     elif broken_by == "a Python that is gone":
         python.unlink()
         python.symlink_to("/nowhere/python3")
-    else:
+    elif broken_by == "lost libraries":
         shutil.rmtree(folder / "lib")
+    elif broken_by == "a Python that is too old":
+        python.unlink()
+        python.write_text("#!/bin/sh\necho 3.9\n")
+        python.chmod(0o755)
+        (folder / "lib" / f"python{PYTHON}").rename(folder / "lib" / "python3.9")
+    elif broken_by == "a library without its record":
+        (installed.libraries(folder) / "torch-2.13.0.dist-info").mkdir()
+    elif broken_by == "a library without its files":
+        notes = installed.libraries(folder) / "torch-2.13.0.dist-info"
+        notes.mkdir()
+        (notes / "RECORD").write_text("torch/__init__.py,sha256=x,12\ntorch/nn.py,,\n")
     capsys.readouterr()
     pip.clear()
     ready(checkout)
     assert len(pip) == 3
     assert "it is made again" in capsys.readouterr().out
-    assert environment.read_stamp(folder).python == PYTHON
+    assert read_stamp(folder).python == PYTHON
 
 
 def test_an_environment_whose_python_changed_is_made_again(checkout, pip, capsys):
@@ -129,6 +159,25 @@ def test_an_environment_whose_python_changed_is_made_again(checkout, pip, capsys
     (folder / "greenroom.json").write_text(json.dumps(values | {"python": "3.10"}))
     ready(checkout)
     assert f"was made with Python 3.10, which is now {PYTHON}" in capsys.readouterr().out
+
+
+def test_libraries_that_no_longer_load_are_installed_anew_and_those_that_load_are_not(checkout, pip, capsys):
+    """Whoever watched the program die has the libraries looked at."""
+    ready(checkout)
+    stamp = read_stamp(checkout / ".venv")
+    write_stamp(checkout / ".venv", replace(stamp, checked=False))
+    pip.clear()
+    ready(checkout)
+    assert pip == ["imports"]
+    assert read_stamp(checkout / ".venv").checked
+    write_stamp(checkout / ".venv", replace(stamp, checked=False))
+    pip.import_error = "ImportError: cannot import name 'nn'"
+    with pytest.raises(StartError, match="does not load: ImportError"):
+        ready(checkout)
+    assert "has libraries that do not load; it is made again" in capsys.readouterr().out
+    pip.import_error = ""
+    ready(checkout)
+    assert read_stamp(checkout / ".venv").checked
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"requirements": "x"}', '{"extras": 5}', "\x00"])
@@ -144,14 +193,14 @@ def test_a_failed_first_install_is_begun_anew_and_a_failed_update_costs_nothing(
     pip.fail_on = "torch"
     with pytest.raises(StartError, match="network"):
         ready(checkout)
-    assert environment.read_stamp(checkout / ".venv") is None
+    assert read_stamp(checkout / ".venv") is None
     pip.fail_on = "nothing"
     ready(checkout)
-    before = environment.read_stamp(checkout / ".venv")
+    before = read_stamp(checkout / ".venv")
     pip.fail_on = "dev"
     with pytest.raises(StartError, match="network"):
         ready(checkout, dev=True)
-    assert environment.read_stamp(checkout / ".venv") == before
+    assert read_stamp(checkout / ".venv") == before
     pip.clear()
     ready(checkout)
     assert pip == []
@@ -165,7 +214,7 @@ def test_a_developers_own_environment_is_used_not_removed(checkout, pip):
     assert len(pip) == 3
 
 
-def test_a_second_start_waits_for_the_first(checkout, pip, capsys, monkeypatch):
+def test_a_second_start_waits_for_the_first(checkout, pip):
     code = """if True:
         import sys, pathlib
         from alone import alone
@@ -181,10 +230,14 @@ def test_a_second_start_waits_for_the_first(checkout, pip, capsys, monkeypatch):
     )
     assert first.stdout.readline() == "held\n"
     told = []
-    monkeypatch.setattr(
-        environment, "say", lambda text: (told.append(text), first.poll() is None and first.communicate("done\n"))
-    )
-    ready(checkout)
+
+    class Impatient(Progress):
+        def say(self, text):
+            told.append(text)
+            if first.poll() is None:
+                first.communicate("done\n")
+
+    ready(checkout, progress=Impatient())
     assert "waiting" in told[0]
     assert len(pip) == 3
 
@@ -222,19 +275,34 @@ def test_an_incomplete_copy_is_said(checkout, pip):
 def test_a_missing_system_library_names_the_packages(tmp_path, monkeypatch):
     answer = "Traceback ...\nImportError: libEGL.so.1: cannot open shared object file: No such file or directory\n"
     monkeypatch.setattr(
-        environment.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess([], 1, stdout="", stderr=answer)
+        installed.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess([], 1, stdout="", stderr=answer)
     )
-    monkeypatch.setattr(environment.sys, "platform", "linux")
+    monkeypatch.setattr(installed.sys, "platform", "linux")
     with pytest.raises(StartError) as refused:
-        environment._check_imports(tmp_path)
+        installed.import_error(tmp_path)
     assert "lacks libEGL.so.1" in str(refused.value)
     assert "apt install libegl1" in str(refused.value)
     assert "dnf install mesa-libEGL" in str(refused.value)
 
 
+def test_a_system_library_is_missed_before_anything_is_made(checkout, monkeypatch):
+    monkeypatch.setattr(installed, "_ESSENTIAL", ("libc.so.6", "libnowhere.so.9"))
+    with pytest.raises(StartError, match=r"lacks libnowhere\.so\.9.*\n.*apt install libegl1"):
+        ready(checkout)
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_bundled_library_that_is_gone_is_no_fault_of_the_systems(tmp_path, monkeypatch):
+    answer = "ImportError: libtorch_cpu.so: cannot open shared object file: No such file or directory\n"
+    monkeypatch.setattr(
+        installed.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess([], 1, stdout="", stderr=answer)
+    )
+    assert installed.import_error(tmp_path) == answer.strip()
+
+
 def test_ci_and_the_advice_name_the_same_packages():
     ci = (ROOT / ".ci" / "run").read_text()
-    assert [name for name in environment._DEBIAN.split() if name not in ci] == []
+    assert [name for name in installed._DEBIAN.split() if name not in ci] == []
 
 
 # ------------------------------------------------------------------------------------------ as a user runs it
@@ -271,7 +339,7 @@ def test_an_old_python_is_told_in_a_sentence(tmp_path):
     source = (ROOT / "packaging" / "start.py").read_text()
     script = tmp_path / "start.py"
     script.write_text("import sys\nsys.version_info = (3, 6, 9)\n" + source)
-    answer = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    answer = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env={"PATH": ""})
     assert answer.returncode == 1
     assert answer.stderr.startswith("Greenroom needs Python 3.11 or newer, and this is Python 3.6.9.")
 
@@ -287,14 +355,14 @@ def test_a_finished_environment_costs_a_start_far_less_than_two_seconds(checkout
     (checkout / "app").mkdir()
     (checkout / "app" / "__main__.py").write_text("print('window')")
     stamp = Stamp(
-        environment.requirements(checkout),
+        requirements(checkout),
         PYTHON,
         "cpu",
         checked=True,
         demo=str(checkout),
-        demo_for=environment._demo_key(checkout, os.environ),
+        demo_for=commands._demo_key(checkout, os.environ),
     )
-    environment.write_stamp(checkout / ".venv", stamp)
+    write_stamp(checkout / ".venv", stamp)
     begin = time.perf_counter()
     answer = run(root=checkout, GREENROOM_TORCH="")
     assert (answer.stdout, answer.returncode) == ("window\n", 0), answer.stderr

@@ -11,6 +11,7 @@ from torch_choice import ChoiceError, attempts, wanted_kind
 def card(monkeypatch):
     def set_card(reason):
         monkeypatch.setattr(torch_choice, "nvidia_card", lambda system: reason)
+        monkeypatch.setattr(torch_choice, "amd_target", lambda system: "")
 
     return set_card
 
@@ -75,3 +76,50 @@ def test_a_driver_that_fails_is_no_card(tmp_path, monkeypatch):
     assert torch_choice.nvidia_card("linux") == ""
     tool.write_text("#!/bin/sh\necho 'GPU 0: Some Card (UUID: GPU-1)'\n")
     assert torch_choice.nvidia_card("linux") == "nvidia-smi lists a card"
+
+
+def kernel_lists(folder, monkeypatch, *versions):
+    """What the kernel's driver for AMD cards says: a node for each processor (0) and card."""
+    for number, version in enumerate(versions):
+        node = folder / str(number)
+        node.mkdir()
+        (node / "properties").write_text(f"cpu_cores_count 16\ngfx_target_version {version}\nvendor_id 4098\n")
+    monkeypatch.setattr(torch_choice, "_KFD", folder)
+    monkeypatch.setattr(torch_choice, "nvidia_card", lambda system: "")
+
+
+@pytest.mark.parametrize(
+    ("versions", "kind", "says"),
+    [
+        ((0, 110000), "rocm", "an AMD card is there (gfx1100)"),
+        ((0, 90010), "rocm", "an AMD card is there (gfx90a)"),
+        ((0, 100306, 120001), "rocm", "an AMD card is there (gfx1201)"),
+        ((0, 110000, 110003), "rocm", "an AMD card is there (gfx1100)"),  # the small one inside the processor is newer
+        ((0, 100306), "cpu", "the AMD card here (gfx1036) is none that torch has a build for"),
+        ((0,), "cpu", "no NVIDIA or AMD card found"),
+        ((), "cpu", "no NVIDIA or AMD card found"),
+    ],
+)
+def test_an_amd_card_is_used_when_torch_has_code_for_it(tmp_path, monkeypatch, versions, kind, says):
+    kernel_lists(tmp_path, monkeypatch, *versions)
+    assert wanted_kind({}, "linux") == (kind, says)
+
+
+def test_amd_cards_are_asked_for_where_torch_has_builds_only(tmp_path, monkeypatch):
+    kernel_lists(tmp_path, monkeypatch, 110000)
+    assert wanted_kind({}, "win32") == ("cpu", "no NVIDIA card found")
+
+
+def test_an_nvidia_card_wins_over_an_amd_one(tmp_path, monkeypatch):
+    kernel_lists(tmp_path, monkeypatch, 110000)
+    monkeypatch.setattr(torch_choice, "nvidia_card", lambda system: "an NVIDIA card is there")
+    assert wanted_kind({}, "linux")[0] == "cuda"
+
+
+@pytest.mark.parametrize("kind", torch_choice.KINDS)
+def test_the_choice_is_said_with_its_reason_and_how_to_choose_otherwise(kind, monkeypatch):
+    monkeypatch.delenv("GREENROOM_TORCH", raising=False)
+    monkeypatch.setattr(torch_choice.sys, "platform", "linux")
+    sentence = torch_choice.describe(kind, "the reason")
+    assert {"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm"}[kind] in sentence
+    assert "the reason; GREENROOM_TORCH=cpu|cuda|rocm overrides" in sentence
