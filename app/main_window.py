@@ -409,6 +409,8 @@ class MainWindow(QMainWindow):
     def open_picker(self) -> None:
         if self._picker is None:
             self._picker = ModelPicker(self.client, self.theme, self.settings, self)
+            if self.state.engine is not None:
+                self._picker.details.advanced.set_cards(self.state.engine.cards)
             self._picker.load_requested.connect(self.load)
             self._picker.stop_requested.connect(self.state.cancel)
         self._picker.open()

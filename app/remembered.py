@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from app.dialogs.budget import AUTO, slots_of
-from engine.messages import POLICIES, PREDICTORS, PREFETCH, READ_MODES, LoadModel
+from engine.messages import COMPUTE_ON_MISS, POLICIES, PRECISIONS, PREDICTORS, PREFETCH, READ_MODES, LoadModel
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -18,6 +18,8 @@ _NAMES: dict[str, Mapping[Any, str]] = {
     "predictor": PREDICTORS,
     "prefetch": PREFETCH,
     "reads": READ_MODES,
+    "dtype": PRECISIONS,
+    "compute_on_miss": COMPUTE_ON_MISS,
 }
 _USED = "used"
 

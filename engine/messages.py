@@ -97,6 +97,13 @@ COMPUTE_ON_MISS: dict[str, str] = {
     "an answer's last digits then depend on who was missing.",
 }
 
+PRECISIONS: dict[str, str] = {
+    "auto": "As the model is stored; what is small is computed in float32 on a processor, which is faster there.",
+    "float32": "Most exact, and twice the memory of the other two.",
+    "bfloat16": "Half the memory of float32; the digits that most models are made with.",
+    "float16": "Half the memory of float32; for graphics cards that are slow in bfloat16.",
+}
+
 # ---------------------------------------------------------------------------------------------- commands
 
 
@@ -106,8 +113,8 @@ class LoadModel:
 
     source: "demo", a folder, or a hub name already in the hub cache ("Qwen/Qwen3-30B-A3B").
     experts: memory for routed experts: "auto", a share ("25%"), a size ("2GB", "750 MB") or a slot count ("64 slots").
-    policy, predictor, prefetch, reads, compute_on_miss: a name out of POLICIES, PREDICTORS, PREFETCH, READ_MODES,
-    COMPUTE_ON_MISS.
+    policy, predictor, prefetch, reads, dtype, compute_on_miss: a name out of POLICIES, PREDICTORS, PREFETCH,
+    READ_MODES, PRECISIONS, COMPUTE_ON_MISS.
     context: tokens the KV cache may hold; 0 lets the plan choose.
     """
 
@@ -116,7 +123,7 @@ class LoadModel:
     policy: str = DEFAULT_POLICY
     context: int = 0
     device: str = "auto"  # "auto", "cpu", "cuda", "cuda:1"; several with commas between share the experts
-    dtype: str = "auto"  # "auto", "float32", "bfloat16", "float16"
+    dtype: str = "auto"  # for computing
     threads: int = 0  # cores for computing; 0: all but one
     predictor: str = DEFAULT_PREDICTOR
     prefetch: Prefetch = "auto"
@@ -288,6 +295,7 @@ class EngineReady:
     program: str  # "greenroom 0.1.0"
     libraries: str  # "torch 2.13.0, transformers 5.24.0"
     device: str  # "CPU, 2 cores" or "NVIDIA GeForce RTX 4070, 12.0 GB"
+    cards: tuple[str, ...] = ()  # names of the graphics cards, "cuda:0" first
 
 
 @dataclass(frozen=True, slots=True)

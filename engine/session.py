@@ -53,8 +53,10 @@ def program() -> str:
 
 def describe_engine() -> EngineReady:
     """What this engine is made of and runs on."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor_name()
-    return EngineReady(program(), f"torch {torch.__version__}, transformers {transformers.__version__}", device)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    cards = tuple(torch.cuda.get_device_name(number) for number in range(count))
+    libraries = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    return EngineReady(program(), libraries, cards[0] if cards else processor_name(), cards)
 
 
 class ModelSession:

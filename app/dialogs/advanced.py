@@ -1,8 +1,9 @@
-"""How experts are kept, foreseen, fetched ahead and read: four choices, one sentence each, folded until wanted."""
+"""How experts are kept, foreseen, fetched ahead and read, and what computes: a sentence for each choice, folded until
+wanted. What only a graphics card makes a difference to is offered where there is one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.panels.parts import label
 from app.side_sheet import Choice
 from app.theme import space
-from engine.messages import POLICIES, PREDICTORS, PREFETCH, READ_MODES, LoadModel
+from engine.messages import COMPUTE_ON_MISS, POLICIES, PRECISIONS, PREDICTORS, PREFETCH, READ_MODES, LoadModel
 
 if TYPE_CHECKING:
     from app.theme import Theme
@@ -34,7 +35,11 @@ class Advanced(QWidget):
         self.predictor = _Option(theme, self.tr("Who is expected next"), PREDICTORS)
         self.prefetch = _Option(theme, self.tr("Fetching ahead"), PREFETCH)
         self.reads = _Option(theme, self.tr("Reading from disk"), READ_MODES)
-        self.options = {name: getattr(self, name) for name in ("policy", "predictor", "prefetch", "reads")}
+        self.dtype = _Option(theme, self.tr("Precision of computing"), PRECISIONS)
+        self.device = _Option(theme, self.tr("What computes"), self._devices(()))
+        self.compute_on_miss = _Option(theme, self.tr("Experts that are not on the card"), COMPUTE_ON_MISS)
+        names = ("policy", "predictor", "prefetch", "reads", "dtype", "device", "compute_on_miss")
+        self.options: dict[str, _Option] = {name: getattr(self, name) for name in names}
         self._inside = QWidget()
         column = QVBoxLayout(self._inside)
         column.setContentsMargins(0, space(1), 0, 0)
@@ -47,7 +52,26 @@ class Advanced(QWidget):
         whole.setSpacing(space(1))
         whole.addWidget(self.fold)
         whole.addWidget(self._inside)
+        self.set_cards(())
         self._show(False)
+
+    def set_cards(self, cards: Sequence[str]) -> None:
+        """cards: names of the graphics cards, in their order."""
+        self.device.offer(self._devices(cards))
+        for option in (self.device, self.compute_on_miss):
+            option.setVisible(bool(cards))
+
+    def _devices(self, cards: Sequence[str]) -> dict[str, str]:
+        words = {
+            "auto": self.tr("The first graphics card where there is one, else the processor."),
+            "cpu": self.tr("The processor. Experts wait in RAM, and on disk what has no place there."),
+        }
+        one = self.tr("{card}. Experts that have no place in its memory wait in RAM, then on disk.")
+        words |= {f"cuda:{number}": one.format(card=card) for number, card in enumerate(cards)}
+        if len(cards) > 1:
+            every = ",".join(f"cuda:{number}" for number in range(len(cards)))
+            words[every] = self.tr("All cards: the experts are shared out among them.")
+        return words
 
     def show_choice(self, command: LoadModel) -> None:
         """Show what ``command`` would take, without telling anybody."""
@@ -55,7 +79,7 @@ class Advanced(QWidget):
             option.choose(getattr(command, name))
 
     def apply(self, command: LoadModel) -> LoadModel:
-        """``command`` with the four choices."""
+        """``command`` with what is chosen here."""
         chosen: dict[str, Any] = {name: option.chosen for name, option in self.options.items()}
         return replace(command, **chosen)
 
@@ -89,12 +113,24 @@ class _Option(QWidget):
     def chosen(self) -> str:
         return self.box.currentText()
 
-    def choose(self, name: str) -> None:
+    def offer(self, words: Mapping[str, str]) -> None:
+        """Other choices; what was chosen stays if it is among them."""
+        before, self._words = self.chosen, dict(words)
         with QSignalBlocker(self.box):
-            self.box.setCurrentText(name)
-        self.sentence.setText(self._words[self.chosen])
+            self.box.clear()
+            self.box.addItems(list(self._words))
+        self.choose(before)
 
-    def _chosen(self) -> None:
+    def choose(self, name: str) -> None:
+        """Show this choice, or the first where it is not to be had, and tell nobody."""
+        with QSignalBlocker(self.box):
+            self.box.setCurrentIndex(max(0, self.box.findText(name)))
+        self._say()
+
+    def _say(self) -> None:
         self.sentence.setText(self._words[self.chosen])
         self.box.setAccessibleDescription(self._words[self.chosen])
+
+    def _chosen(self) -> None:
+        self._say()
         self.changed.emit()

@@ -147,6 +147,7 @@ class ModelDetails(QScrollArea):
         self.rest.setVisible(bool(model and model.partial))
         self.advanced.setVisible(usable)
         self.advanced.show_choice(self._choice)
+        self._choice = self.advanced.apply(self._choice)  # a card that is gone is no choice any more
         self._show_plan()
         self.verticalScrollBar().setValue(0)
 

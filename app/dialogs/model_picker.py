@@ -144,6 +144,7 @@ class ModelPicker(QDialog):
     def _connect(self) -> None:
         self._client.model_list.connect(self._listed)
         self._client.failed.connect(self._failed)
+        self._client.ready.connect(lambda engine: self.details.advanced.set_cards(engine.cards))
         self.filter.textChanged.connect(self._filter_changed)
         self.filter.installEventFilter(self)
         self.list.installEventFilter(self)

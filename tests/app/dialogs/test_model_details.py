@@ -21,6 +21,7 @@ from engine.messages import (
     PREDICTORS,
     PREFETCH,
     READ_MODES,
+    EngineReady,
     Failed,
     LoadModel,
     ModelLoaded,
@@ -200,6 +201,36 @@ def test_advanced_is_folded_and_its_choices_reach_the_load(qtbot: QtBot, ready: 
     assert load(ready) == LoadModel("demo", policy="lfu", predictor="blend", prefetch="off", reads="direct")
 
 
+def test_what_computes_and_how_exactly(qtbot: QtBot, ready: Stage) -> None:
+    advanced = ready.picker.details.advanced
+    advanced.fold.click()
+    assert advanced.dtype.isVisible()
+    assert not advanced.device.isVisible()  # without a card there is nothing to choose
+    ready.client.ready.emit(EngineReady("greenroom", "torch", "A", ("A", "B")))
+    assert [advanced.device.box.itemText(n) for n in range(advanced.device.box.count())] == [
+        "auto",
+        "cpu",
+        "cuda:0",
+        "cuda:1",
+        "cuda:0,cuda:1",
+    ]
+    advanced.device.box.setCurrentText("cuda:1")
+    assert advanced.device.sentence.text().startswith("B.")
+    advanced.dtype.box.setCurrentText("bfloat16")
+    advanced.compute_on_miss.box.setCurrentText("calibrated")
+    assert (ready.questions()[-1].device, ready.questions()[-1].dtype) == ("cuda:1", "bfloat16")
+    ready.plan()
+    assert load(ready) == LoadModel("demo", device="cuda:1", dtype="bfloat16", compute_on_miss="calibrated")
+
+
+def test_a_card_that_is_gone_is_no_choice(qtbot: QtBot, theme: Theme, summary: Summary) -> None:
+    settings = Settings(None)
+    remember(settings, LoadModel("demo", device="cuda:1", compute_on_miss="calibrated"))
+    stage = Stage(qtbot, theme, settings)
+    stage.answer(summary())
+    assert load(stage) == LoadModel("demo", compute_on_miss="calibrated")
+
+
 def test_choices_are_kept_for_each_model(ready: Stage) -> None:
     details = ready.picker.details
     details.experts.auto.setChecked(False)
@@ -239,7 +270,7 @@ def test_what_an_older_version_stored_still_counts(qtbot: QtBot, theme: Theme, s
     [
         {"policy": "none such", "predictor": 3, "prefetch": None, "reads": []},
         {"experts": "much", "context": -1, "device": 7, "source": "other", "unknown": 1, "used": 5},
-        {"context": True},
+        {"context": True, "dtype": "int3", "compute_on_miss": "often"},
     ],
 )
 def test_stored_nonsense_is_left_at_its_default(
@@ -292,6 +323,7 @@ def test_cancel_stops_the_load_and_leaves_the_picker(qtbot: QtBot, ready: Stage)
 
 def test_all_can_be_reached_and_worked_by_keyboard(qtbot: QtBot, ready: Stage) -> None:
     picker, details = ready.picker, ready.picker.details
+    ready.client.ready.emit(EngineReady("greenroom", "torch", "A", ("A",)))
     details.advanced.fold.setChecked(True)
     picker.activateWindow()
     seen: list[QWidget] = []
