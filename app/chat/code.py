@@ -117,7 +117,7 @@ class CodeCard(QWidget):
         self.text.setFont(font("mono"))  # letters may have another size now
         self.text.setTabStopDistance(4 * QFontMetricsF(self.text.font()).horizontalAdvance(" "))
         self._line = math.ceil(QFontMetricsF(self.text.font()).lineSpacing())
-        self._highlighter = None
+        self._drop_highlighter()
         self._measure(self._shown, 0)
         self.show_code(self._code, live=False)
         self.update()
@@ -140,9 +140,15 @@ class CodeCard(QWidget):
         name = self.tr("%1 code").replace("%1", language).strip() if language else self.tr("Code")
         self.text.setAccessibleName(name)
         self._copy.setAccessibleName(self.tr("Copy code"))
-        if self._highlighter is not None:
-            self._highlighter.setDocument(None)
+        self._drop_highlighter()
         self._highlighter = Highlighter(self.text.document(), self.theme, language)
+
+    def _drop_highlighter(self) -> None:
+        """Without this it lives on with the document, and paints over the next one's colours."""
+        highlighter, self._highlighter = self._highlighter, None
+        if highlighter is not None:
+            highlighter.setDocument(None)
+            highlighter.deleteLater()
 
     def _set_text(self, before: str, text: str) -> None:
         if text.startswith(before) and before:

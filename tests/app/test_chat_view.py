@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import shiboken6
 from PySide6.QtCore import QPoint, Qt, QUrl
 from PySide6.QtGui import QGuiApplication, QTextBlockFormat, QTextCursor, QTextDocument
 from PySide6.QtTest import QTest
@@ -196,17 +197,41 @@ def test_code_that_streams_gets_the_colours_of_code_shown_at_once(theme: Theme, 
         card.show_code(Code(text, "python"), live=False)
         qtbot.waitUntil(lambda card=card: not card._highlighter.reading)
 
-    def colours(card: CodeCard) -> list[list[tuple[int, int, str]]]:
-        result = []
-        block = card.text.document().begin()
-        while block.isValid():
-            spans = block.layout().formats()
-            result.append([(s.start, s.length, s.format.foreground().color().name()) for s in spans])
-            block = block.next()
-        return result
-
     assert colours(one) == colours(other)
     assert any(colours(one))
+
+
+def test_a_theme_that_comes_while_code_is_still_coloured_has_the_last_word(
+    theme: Theme, qtbot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.chat.highlight.SLICE_SECONDS", 0)  # a line at a time
+    text = "def merge(a, b):\n    i = 0\n    while i < 1:\n        i += 1\n    return a\n"
+    theme.set_mode("dark")
+    old, new = CodeCard(theme), CodeCard(theme)
+    for card in (old, new):
+        qtbot.addWidget(card)
+    old.show_code(Code(text, "python"), live=False)
+    before = old._highlighter
+    assert before.reading
+    monkeypatch.setattr("app.chat.highlight.SLICE_SECONDS", 1)  # the new colours are there before the rest of the old
+    theme.set_mode("light")
+    old.restyle()
+    new.show_code(Code(text, "python"), live=False)
+    for card in (old, new):
+        qtbot.waitUntil(lambda card=card: not card._highlighter.reading)
+    qtbot.waitUntil(lambda: not shiboken6.isValid(before) or not before.reading)
+    assert colours(old) == colours(new)
+    assert any(colours(new))
+
+
+def colours(card: CodeCard) -> list[list[tuple[int, int, str]]]:
+    result = []
+    block = card.text.document().begin()
+    while block.isValid():
+        spans = block.layout().formats()
+        result.append([(s.start, s.length, s.format.foreground().color().name()) for s in spans])
+        block = block.next()
+    return result
 
 
 def test_unknown_language_and_huge_table_are_plain(theme: Theme, qtbot) -> None:
