@@ -9,7 +9,6 @@ from PySide6.QtCore import QEvent, QSignalBlocker, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QComboBox,
-    QDoubleSpinBox,
     QFrame,
     QGridLayout,
     QHBoxLayout,
@@ -19,12 +18,12 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSlider,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
 
 from app.answer_style import ADVISED, BUILT_IN, LIMITS, AnswerStyle
+from app.number_box import RealBox, WholeBox
 from app.theme import Theme, space
 from engine.messages import ModelLoaded
 
@@ -319,14 +318,14 @@ class Field(QWidget):
         self._low, self._high = low, slider or high
         self.label = _label(name, "muted")
         self.label.setWordWrap(False)
-        self.spin: QSpinBox | QDoubleSpinBox
+        self.spin: WholeBox | RealBox
         if self._whole:
-            whole = self.spin = QSpinBox()
+            whole = self.spin = WholeBox()
             whole.setRange(-1 if field == "seed" else int(low), int(high))
             whole.setSingleStep(int(step))
             whole.valueChanged.connect(self._spun)
         else:
-            real = self.spin = QDoubleSpinBox()
+            real = self.spin = RealBox()
             real.setDecimals(2)
             real.setRange(low, high)
             real.setSingleStep(step)

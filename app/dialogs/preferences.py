@@ -15,13 +15,13 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QPushButton,
     QScrollArea,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
 
 from app.dialogs.check_box import CheckBox
 from app.dialogs.preferences_data import DataFolder
+from app.number_box import WholeBox
 from app.panels.parts import label
 from app.side_sheet import Choice
 from app.theme import space
@@ -111,8 +111,8 @@ class Preferences(QDialog):
         box.activated.connect(take)
         return box
 
-    def _number(self, name: str, low: int, high: int, chosen: Callable[[Any], None]) -> QSpinBox:
-        box = QSpinBox()
+    def _number(self, name: str, low: int, high: int, chosen: Callable[[Any], None]) -> WholeBox:
+        box = WholeBox()
         box.setAccessibleName(name)
         box.setFixedWidth(CONTROL)
         box.setRange(low, high)
