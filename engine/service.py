@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from engine.planning import Planner
     from engine.session import ModelSession
 
+LAST_QUESTION = 1.0  # seconds that it may take at the end
+
 log = logging.getLogger("greenroom.engine")
 
 Question = ListModels | InspectModel | PlanMemory | CountTokens | UseProfile
@@ -114,9 +116,15 @@ class EngineService:
         self._stopped_up_to = self._sent
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the engine thread to end after ShutDown. False when it did not in ``timeout`` seconds."""
+        """Wait for the engine thread to end after ShutDown. False when it did not in ``timeout`` seconds.
+
+        The library's thread ends about then; if a question keeps it, the program may go without its answer.
+        """
         self._thread.join(timeout)
-        return not self._thread.is_alive()
+        if self._thread.is_alive():
+            return False
+        self._librarian.join(LAST_QUESTION)
+        return True
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, MemorySnapshot):

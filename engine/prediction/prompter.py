@@ -49,7 +49,7 @@ class Guess:
 
 
 PREDICTORS: dict[str, type[Silent]] = kinds_in(
-    predictors, Silent, messages.PREDICTORS, "PREDICTORS in engine/messages.py"
+    predictors, Silent, messages.PREDICTORS, "PREDICTORS in engine/messages/choices.py"
 )
 """Every predictor there is by name; ``engine.messages.PREDICTORS`` says in a sentence what each expects."""
 

@@ -15,7 +15,7 @@ POLICIES: dict[str, type[Policy]] = kinds_in(
     sys.modules[__name__],
     Policy,  # type: ignore[type-abstract]
     messages.POLICIES,
-    "POLICIES in engine/messages.py",
+    "POLICIES in engine/messages/choices.py",
 )
 """Every policy there is by name; ``engine.messages.POLICIES`` says in a sentence what each does."""
 
