@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,6 +113,17 @@ class Bench:
         if self.client.running:
             with self._qtbot.waitSignal(self.client.stopped, timeout=10_000):
                 self.window.close()
+
+
+_tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_collected_on_this_thread() -> Iterator[None]:
+    """As in the program (app/garbage.py): on the engine's thread, a collection may delete a window of an earlier test."""
+    gc.disable()
+    yield
+    gc.collect(2 if next(_tests) % 16 == 0 else 1)
 
 
 @pytest.fixture
