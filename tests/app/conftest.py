@@ -120,7 +120,7 @@ _tests = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def garbage_is_collected_on_this_thread() -> Iterator[None]:
-    """As in the program (app/garbage.py): on the engine's thread, a collection may delete a window of an earlier test."""
+    """As in the program, see app/garbage.py: on the engine's thread it may delete a window of an earlier test."""
     gc.disable()
     yield
     gc.collect(2 if next(_tests) % 16 == 0 else 1)
