@@ -34,7 +34,7 @@ from app.program import Program
 from app.selftest_conversations import ConversationSteps
 from app.selftest_dialogs import DIALOGS, DialogSteps
 from app.selftest_tools import StepFailed, check, until
-from engine.messages import CacheSnapshot, Finished, LoadModel
+from engine.messages import CacheCounters, CacheSnapshot, Finished, LoadModel
 from engine.sessions.conversation import new_id
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation, recount
@@ -94,7 +94,7 @@ class SelfTest(ConversationSteps, DialogSteps):
         self.window = self.program.window
         self.meter = GapMeter("starting")
         self.work = GapMeter("starting", clock=time.thread_time)
-        self.hook_calls = 0
+        self.counters = CacheCounters()
         self.answers: list[Finished] = []
         client = self.program.client
         client.cache_snapshot.connect(self._count)
@@ -104,7 +104,7 @@ class SelfTest(ConversationSteps, DialogSteps):
         self.program.settings.max_tokens = 96
 
     def _count(self, snapshot: CacheSnapshot) -> None:
-        self.hook_calls = max(self.hook_calls, snapshot.counters.hook_calls)
+        self.counters = max(self.counters, snapshot.counters, key=lambda counters: counters.hook_calls)
 
     def _enter(self, phase: str) -> None:
         self.meter.phase = self.work.phase = phase
@@ -345,8 +345,11 @@ class SelfTest(ConversationSteps, DialogSteps):
         return self.window.state.problem
 
     def step_hook(self) -> str:
-        check(self.hook_calls > 0, "the experts' hook was never called")
-        return f"{self.hook_calls} calls"
+        """A model can also answer with the library's own experts: where the hook ran, experts were counted."""
+        uses = self.counters.decode_hits + self.counters.decode_misses
+        check(self.counters.hook_calls > 0, "the experts' hook was never called")
+        check(uses > 0, "the experts' hook ran, and counted no hit and no miss")
+        return f"{self.counters.hook_calls} calls, {uses} uses while decoding"
 
     def step_close(self) -> None:
         ended: list[bool] = []
@@ -419,7 +422,9 @@ def self_test(out: Path, model: str | None) -> int:
         "steps": [asdict(step) for step in test.steps],
         "longest_gap_ms": {phase: round(gap, 1) for phase, gap in test.meter.longest_ms.items()},
         "longest_work_ms": {phase: round(work, 1) for phase, work in test.work.longest_ms.items()},
-        "expert_hook_calls": test.hook_calls,
+        "expert_hook_calls": test.counters.hook_calls,
+        "expert_hits": test.counters.decode_hits + test.counters.prefill_hits,
+        "expert_misses": test.counters.decode_misses + test.counters.prefill_misses,
     }
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(json.dumps({key: value for key, value in report.items() if key != "steps"}))

@@ -38,8 +38,13 @@ _ELSEWHERE = "get the file {file} elsewhere and run `python -m engine demo --fro
 
 
 def demo_folder() -> Path:
-    """Where the demo is, or will be. A new recipe, or a builder that writes otherwise, makes a new folder."""
-    return models_dir() / f"demo-{_recipe_id(resources_dir() / 'demo' / 'recipe.json')}-{BUILD}"
+    """Where the demo is, or will be. A new recipe, or a builder that writes otherwise, makes a new folder.
+
+    A frozen program brings it along, read only.
+    """
+    name = f"demo-{_recipe_id(resources_dir() / 'demo' / 'recipe.json')}-{BUILD}"
+    brought = resources_dir() / "models" / name
+    return brought if (brought / "config.json").is_file() else models_dir() / name
 
 
 def is_built() -> bool:

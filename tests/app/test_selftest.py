@@ -33,6 +33,7 @@ def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_c
     assert all(step["ok"] for step in report["steps"])
     assert {"starting", "loading", "decoding", "stopping", "quitting"} <= set(report["longest_gap_ms"])
     assert report["expert_hook_calls"] > 0
+    assert report["expert_hits"] + report["expert_misses"] > 0
     for name in (
         "03-empty",
         "05-answered",

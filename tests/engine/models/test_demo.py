@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import shutil
 import subprocess
 import sys
 from collections import namedtuple
@@ -130,6 +131,23 @@ def test_two_processes_may_build_at_once_and_after_one_that_was_killed(
     assert [path.name for path in models_dir().iterdir()] == [demo.demo_folder().name]
     for path in demo_folder.iterdir():  # and the same, byte for byte, as any other build
         assert path.read_bytes() == (demo.demo_folder() / path.name).read_bytes(), path.name
+
+
+def test_a_frozen_program_uses_the_demo_it_brought_and_writes_none(
+    own_data: Path, unreachable_index: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = demo.demo_folder().name
+    inside = tmp_path / "_internal" / "resources"
+    (inside / "demo").mkdir(parents=True)
+    shutil.copy(resources_dir() / "demo" / "recipe.json", inside / "demo")
+    monkeypatch.setattr(sys, "_MEIPASS", str(inside.parent), raising=False)
+    assert demo.demo_folder() == models_dir() / name, "one that is not there is not used"
+    brought = inside / "models" / name
+    brought.mkdir(parents=True)
+    (brought / "config.json").write_text("{}")
+    assert demo.is_built()
+    assert demo.build_demo() == demo.demo_folder() == brought
+    assert list(models_dir().iterdir()) == []
 
 
 def test_a_built_demo_costs_nothing_more(own_data: Path, unreachable_index: None) -> None:
