@@ -125,6 +125,7 @@ class ModelSession:
                     self._take(step, command.request_id, answer, recorder)
             except Exception as error:
                 log.exception("the answer broke off")
+                self._close_pass(recorder)
                 self._recorded_in = ""  # what the broken pass did to the cache is in no record
                 answer.reason, answer.error = "error", explain(error)
             self._snapshot_all("idle", answer.count)
@@ -162,6 +163,7 @@ class ModelSession:
             self._emit(Token(request_id, step.text, step.count))
             self._sample("decode", step.count)
         elif isinstance(step, Repeated):
+            self._record(step.record, recorder)
             recorder.model(self._loaded, program(), describe_engine().device)
             self._emit(Failed("memory", step.note))
         elif isinstance(step, Ended):
@@ -172,6 +174,18 @@ class ModelSession:
             if step.text:
                 recorder.text(step.text)
                 self._emit(Token(request_id, step.text, answer.count))
+
+    def _close_pass(self, recorder: Recorder) -> None:
+        """A pass broke off: the layers it came through were counted, so they are logged like those of a stopped one."""
+        runtime = self._loaded.runtime
+        if not runtime.observer.in_pass:
+            return
+        try:
+            record = runtime.end_pass(0.0)
+        except Exception:  # a card that gave up
+            log.exception("the pass that broke off could not be closed")
+            return
+        self._record(record, recorder)
 
     def _record(self, record: PassRecord, recorder: Recorder) -> None:
         recorder.forward_pass(record)

@@ -29,12 +29,14 @@ BROUGHT, DROPPED, LET_GO = 0, 1, 2  # deeds of a pass (FORMAT.md, "What was done
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A pass in the file, and which early fetches nobody had used before it: sorted keys."""
+    """A pass in the file. waiting: sorted keys of the early fetches that nobody had used before it; after_all: of those
+    that a pass before it had let go, and this one used."""
 
     start: int
     length: int
     decode: bool
     waiting: tuple[int, ...] = ()
+    after_all: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ def read_recording(path: Path, answer: str, stopped: Callable[[], bool] = lambda
     lengths: tuple[int, ...] = ()
     mine = json.dumps(answer).encode()
     waiting: set[int] = set()
+    spared: set[int] = set()  # brought and let go, and not used yet
     counts: np.ndarray | None = None
     try:
         with path.open("rb") as file:
@@ -101,7 +104,9 @@ def read_recording(path: Path, answer: str, stopped: Callable[[], bool] = lambda
                         found = Recording(path, answer, *shape)
                         counts = np.zeros(shape[:2], np.uint32)
                     one = decode_pass(record, *shape)
-                    found.places.append(_Place(start, len(line), one.phase == "decode", tuple(sorted(waiting))))
+                    after_all = _used_after_all(one, spared)
+                    place = _Place(start, len(line), one.phase == "decode", tuple(sorted(waiting)), after_all)
+                    found.places.append(place)
                     waiting = _left_waiting(one, waiting)
                     assert counts is not None
                     counts += one.counts
@@ -113,7 +118,7 @@ def read_recording(path: Path, answer: str, stopped: Callable[[], bool] = lambda
                 if record["type"] == "model":
                     shape = _shape(record) or shape
                 elif record["type"] == "start" and record.get("answer") == answer:
-                    found, waiting = None, set()  # an answer that was begun twice: the last one counts
+                    found, waiting, spared = None, set(), set()  # an answer that was begun twice: the last one counts
                 elif record["type"] == "message" and record.get("id") == answer:
                     text, lengths = str(record.get("text", "")), _lengths(record)
     except OSError as error:
@@ -129,7 +134,8 @@ def read_moment(recording: Recording, moment: int, stopped: Callable[[], bool] =
     """How the experts stood at the end of the pass of a moment, from 1, as a snapshot for the heatmap.
 
     ``answer`` counts this answer up to here; chat and total are the same, since the log cannot tell. Who else was
-    resident is in no log either: every expert is shown as if it were. SessionError when the file has changed.
+    resident is in no log either: every expert is shown as if it were; nor is whom an earlier answer had brought.
+    SessionError when the file has changed.
     """
     index = recording.first + min(max(moment, 1), recording.moments) - 1
     try:
@@ -140,15 +146,15 @@ def read_moment(recording: Recording, moment: int, stopped: Callable[[], bool] =
     except OSError as error:
         raise appendfile.failure(recording.path, error) from error
     counts += one.counts
-    cells = cells_of(one, place.waiting)
+    cells = cells_of(one, place.waiting, place.after_all)
     for array in (cells, counts):
         array.flags.writeable = False
     phase = "prefill" if one.phase == "prefill" else "decode"
     return ExpertSnapshot(cells, counts, counts, counts, phase, moment)  # type: ignore[arg-type]
 
 
-def cells_of(one: Pass, waiting: tuple[int, ...]) -> np.ndarray:
-    """uint8 ``[layers, experts]`` of Cell bits of one pass. ``waiting``: early fetches not used before it."""
+def cells_of(one: Pass, waiting: tuple[int, ...], after_all: tuple[int, ...] = ()) -> np.ndarray:
+    """uint8 ``[layers, experts]`` of Cell bits of one pass. ``waiting``, ``after_all``: as in its place."""
     wanted = one.counts > 0
     late = one.late if one.late is not None else np.zeros_like(wanted)
     in_time, vain = _fates(one, set(waiting))
@@ -158,7 +164,7 @@ def cells_of(one: Pass, waiting: tuple[int, ...]) -> np.ndarray:
     cells[one.missed] |= np.uint8(Cell.MISS)
     cells[late] |= np.uint8(Cell.LATE)
     flat = cells.reshape(-1)
-    flat[sorted(in_time)] |= np.uint8(Cell.PREFETCHED)
+    flat[sorted(in_time.union(after_all))] |= np.uint8(Cell.PREFETCHED)
     flat[sorted(vain)] |= np.uint8(Cell.WASTED)
     return cells
 
@@ -192,6 +198,26 @@ def _fates(one: Pass, waiting: set[int]) -> tuple[set[int], set[int]]:
                         in_time.add(key)
         waiting.update(key for _, deed, key, _ in here if deed == BROUGHT)
     return in_time, vain
+
+
+def _used_after_all(one: Pass, spared: set[int]) -> tuple[int, ...]:
+    """Of those that were let go, sorted keys of the ones that this pass found in their slots. ``spared`` is brought up
+    to date; who had to be fetched again was evicted meanwhile."""
+    deeds = one.ahead.tolist() if one.ahead is not None else []
+    if not deeds and not spared:
+        return ()
+    experts = one.counts.shape[1]
+    later: list[int] = []
+    for layer, deed, key, _ in deeds:
+        if deed == BROUGHT:
+            spared.discard(key)
+        elif deed == LET_GO:  # mostly when its layer had its turn
+            later.append(key) if layer > key // experts else spared.add(key)
+    counts, missed = one.counts.reshape(-1), one.missed.reshape(-1)
+    used = sorted(key for key in spared if counts[key])
+    spared.difference_update(used)
+    spared.update(later)
+    return tuple(key for key in used if not missed[key])
 
 
 def _left_waiting(one: Pass, waiting: set[int]) -> set[int]:

@@ -7,7 +7,7 @@ A prompt that wants more experts than there are slots *streams*: its misses pass
 of half a ring each in turn, and whoever decode lives on stays where it is.
 
 An expert may be *brought* before anybody wants it. It keeps its slot until it was used or is let go, and is counted as
-used or wasted.
+used, be it after it was let go, or wasted.
 
 An expert's *key* is ``layer * experts + expert``. Which experts leave depends on keys and priorities alone, never on
 slot numbers: a cache filled anew with the same experts goes on in the same way.
@@ -61,6 +61,8 @@ class ExpertCache:
         self._early = np.zeros(layers * experts, dtype=bool)  # by key: brought, and not used yet
         self._brought = 0  # how many of them
         self.wasted: list[int] = []  # keys that were brought and left unused; whoever counts empties it
+        self.found: list[int] = []  # keys that were brought, let go, and used after all; emptied likewise
+        self.for_good = False  # there will never be fewer slots than now
 
     @property
     def resident(self) -> int:
@@ -135,13 +137,12 @@ class ExpertCache:
             return None
         self._used(layer, wanted, None)
         if self._brought:
-            self._brought -= int(np.count_nonzero(self._early[keys]))
-            self._early[keys] = False
+            self._find(keys)
         return slots
 
     def _used(self, layer: int, wanted: np.ndarray, counts: np.ndarray | None) -> None:
-        """Tell the policy, unless there is a slot for everybody: then nobody will ever leave."""
-        if self.slots < len(self._slot_of):
+        """Tell the policy, unless there is a slot for everybody for good: then nobody will ever leave."""
+        if not self.for_good or self.slots < len(self._slot_of):
             self.policy.used(layer, wanted, np.ones(len(wanted)) if counts is None else counts)
 
     def must_wait(self, open_leases: int, streaming: bool) -> bool:
@@ -309,15 +310,21 @@ class ExpertCache:
         slots = self._slot_of.take(keys)
         hits = int(np.count_nonzero(slots >= 0))
         missing = np.zeros(len(keys), dtype=bool)
+        if self._brought:
+            self._find(keys)
         self._may_leave[keys] = False
         if hits < len(keys):
             missing[hits:] = True
             slots[hits:] = self._take(keys[hits:])
-        if self._brought:
-            self._brought -= int(np.count_nonzero(self._early[keys]))
-            self._early[keys] = False
         self._pins[slots] += 1
         return Lease(layer, keys - layer * self._experts, slots, missing)
+
+    def _find(self, keys: np.ndarray) -> None:
+        """These are used now: whoever of them was brought has served its end."""
+        early = self._early[keys]
+        self._brought -= int(np.count_nonzero(early))
+        self.found += keys[early & self._may_leave[keys]].tolist()  # who was not let go is claimed by who brought it
+        self._early[keys] = False
 
     def _take(self, keys: np.ndarray, streaming: bool = False) -> np.ndarray:
         """Slots for experts that have none, entered in the table."""

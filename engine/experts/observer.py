@@ -88,10 +88,19 @@ class Observer:
         totals.hook_calls += 1
 
     def ahead(
-        self, notes: Sequence[Note], wasted: Sequence[int], wasted_bytes: int, early_bytes: int, seconds: float
+        self,
+        notes: Sequence[Note],
+        found: Sequence[int],
+        wasted: Sequence[int],
+        wasted_bytes: int,
+        early_bytes: int,
+        seconds: float,
     ) -> None:
-        """What was done ahead of demand in this pass. early_bytes: read for that since the model was loaded."""
+        """What was done ahead of demand in this pass. found: keys that were used after all, when they had been let go
+        already. early_bytes: read for all of it since the model was loaded."""
         now, totals = self._now, self.totals
+        now.early.reshape(-1)[list(found)] = True
+        totals.used += len(found)
         now.notes, now.wasted, now.foresight_seconds = tuple(notes), tuple(wasted), seconds
         now.fetched_bytes += early_bytes - totals.early_bytes
         totals.fetched_bytes += early_bytes - totals.early_bytes

@@ -48,6 +48,10 @@ class Resident:
         sorted_weights = weights.index_select(0, order).masked_fill(ascending >= len(words), 0)
         return [layout.views(blob) for blob in blobs.unbind(0)], sorted_weights
 
+    def forget(self) -> None:
+        """A pass begins: what is left of one that broke off is of no use."""
+        self._routed = []
+
     def routed(self) -> list[tuple[int, list[int]]]:
         """(layer, ids as the router gave them) of the layers that ran since the last call; waits for the card."""
         routed, self._routed = self._routed, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -99,6 +100,8 @@ class ExpertRuntime:
         """``slots_at(context)``: slots that may be held while the KV cache holds ``context`` tokens; at 0, all."""
         most = slots_at(0)
         self._share_at = lambda context: slots_at(context) / most
+        for room in self._rooms:  # a card's may be asked for room whenever its memory runs out
+            room.cache.for_good = slots_at(sys.maxsize) >= most and not room.device.on_card
 
     def foresee(self, foresight: Foresight | None) -> None:
         """Fetch ahead as ``foresight`` says from now on."""
@@ -126,6 +129,8 @@ class ExpertRuntime:
     def begin_pass(self, phase: Phase, tokens: int, context: int = 0) -> None:
         """A forward pass over ``tokens`` tokens begins, after which the KV cache will hold ``context``."""
         self._learning = phase == "decode" and tokens == 1
+        if self._everybody is not None:
+            self._everybody.forget()
         self.observer.begin_pass(phase, tokens)
         self._ahead.begin_pass()
         self._make_way(self._share_at(context))
@@ -148,11 +153,13 @@ class ExpertRuntime:
         notes = self._ahead.end_pass(seconds if self._learning else 0.0)
         foresight = self._foresight.end_pass(seconds) if self._foresight is not None else 0.0
         wasted: list[int] = []
+        found: list[int] = []
         for room in self._rooms:
             wasted += room.cache.wasted
-            room.cache.wasted = []
+            found += room.cache.found
+            room.cache.wasted, room.cache.found = [], []
         early = sum(transfer.use().early_bytes for transfer in self._transfers)
-        self.observer.ahead(notes, wasted, self._ahead.read_for(wasted), early, foresight)
+        self.observer.ahead(notes, found, wasted, self._ahead.read_for(wasted), early, foresight)
         return self.observer.end_pass(seconds)
 
     def serve(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> Generator[Served]:
@@ -275,6 +282,7 @@ class ExpertRuntime:
             room.device.synchronize()
             self._full[number] = arena.slots - arena.piece
             self._resize(number, self._full[number])
+            room.cache.begin_request()  # a log says anew who is where, and cannot say who streamed in
             given = True
         for room in self._rooms:
             room.device.release_unused()

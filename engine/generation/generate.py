@@ -50,9 +50,11 @@ class Decoded:
 class Repeated:
     """The card's memory ran out in a pass; experts gave some back, and the pass begins anew. ``note``: for the user.
 
-    What the broken pass did to the cache is in no record: a log must say anew who is where."""
+    ``record``: the layers that the broken pass came through. What it did to the cache after them is in no record: a log
+    must say anew who is where."""
 
     note: str
+    record: PassRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +170,14 @@ class TextGenerator:
             return self._try(tokens, phase)
         except torch.OutOfMemoryError as error:
             failure = str(error)
-            runtime.end_pass(0.0)
-        before = runtime.slots  # out here nobody holds what the broken pass had computed
+        record = runtime.end_pass(0.0)  # out here nobody holds what the broken pass had computed
+        before = runtime.slots
         if not runtime.give_room():
             raise MemoryPlanError(f"VRAM ran out, and experts have none left to give. Shorten the chat. ({failure})")
         yield Repeated(
             f"VRAM ran out in an answer: experts gave back {before - runtime.slots:,} of {before:,} slots, "
-            "and the answer goes on. Give experts less memory if this happens often."
+            "and the answer goes on. Give experts less memory if this happens often.",
+            record,
         )
         return self._try(tokens, phase)
 

@@ -61,7 +61,8 @@ class Talk:
         self.path = folder / f"{name}.jsonl"
         SessionLog.create_at(self.path, "greenroom test").close()
 
-    def ask(self, text: str, tokens: int = 20, stop: bool = False) -> Finished:
+    def ask(self, text: str, tokens: int = 20, stop: bool = False, fail: bool = True) -> Finished:
+        """fail: a Failed on the way is an error."""
         self._messages.append(ChatMessage("user", text))
         number = len(self._messages)
         sampling = Sampling(temperature=1.5, top_p=1.0, seed=number, max_tokens=200 if stop else tokens)
@@ -70,6 +71,6 @@ class Talk:
         if stop:
             self._engine.wait_for(Token)
             self._engine.service.stop()
-        finished = self._engine.wait_for(Finished)
+        finished = self._engine.wait_for(Finished, fail)
         self._messages.append(ChatMessage("assistant", finished.text or "Well."))
         return finished

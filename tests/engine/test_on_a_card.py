@@ -20,11 +20,16 @@ from engine.experts.host_tier import HostTier
 from engine.experts.layout import expert_layout
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
+from engine.generation import generate
 from engine.generation.generate import Repeated, TextGenerator
 from engine.loading import LoadedModel, load
-from engine.messages import LoadModel, Sampling
+from engine.messages import Failed, LoadModel, ModelLoaded, Sampling
+from engine.replay.live import replay_live
+from engine.replay.trace import read_trace
+from engine.sessions.reader import recount
 from engine.verify import verify
 from tests.engine.experts.cards import StandIn, stand_in
+from tests.engine.listening import Engine, Talk
 from tests.families import make_tiny
 
 PROMPT = [5, 17, 3, 99, 42, 7, 23, 11]
@@ -217,6 +222,26 @@ def test_a_pass_that_memory_runs_out_in_is_done_again_with_fewer_experts(
     assert len(notes) == 2 and all(f"gave back {piece} of" in note for note in notes)
     assert loaded.runtime.slots == slots - 2 * piece == loaded.runtime._rooms[0].arena.slots
     loaded.close()
+
+
+@pytest.mark.parametrize("experts", ["40%", "100%"])
+def test_the_log_of_such_an_answer_replays_and_counts_what_the_program_counted(
+    cards: list[StandIn], tiny_chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: str
+) -> None:
+    monkeypatch.setattr(generate, "CHUNK", 16)  # the prompt streams in several passes, through the same few slots
+    runs_out(monkeypatch, {3, 9})
+    with Engine() as engine:
+        engine.send(LoadModel(str(tiny_chat_model), experts, "lfu", device="cuda", threads=1))
+        engine.wait_for(ModelLoaded)
+        talk = Talk(engine, tmp_path, "one")
+        first = talk.ask("Hello there, how are you today? Tell me about boats, and about bridges.", fail=False)
+        talk.ask("And what else?")
+    assert len([event for event in engine.of(Failed) if event.doing == "memory"]) == 2
+    live, counted = replay_live(read_trace([talk.path])), recount(talk.path, "one-1")
+    assert live.exact, live.reason
+    assert counted.passes > 9
+    assert (counted.prefill_hits, counted.prefill_misses) == (first.cache.prefill_hits, first.cache.prefill_misses)
+    assert (counted.decode_hits, counted.decode_misses) == (first.cache.decode_hits, first.cache.decode_misses)
 
 
 def test_memory_that_runs_out_twice_in_one_pass_is_an_error_and_the_next_answer_comes(

@@ -14,6 +14,8 @@ import pytest
 from engine.cli import main
 from engine.errors import OptionError, SessionError
 from engine.experts.policies import make_policy
+from engine.experts.records import Deed
+from engine.hardware.plan import MemoryPlan
 from engine.messages import POLICIES, LoadModel
 from engine.replay.compare import Outcome, compare, parse_budgets, parse_policies
 from engine.replay.live import replay_live
@@ -80,16 +82,39 @@ def test_an_answer_that_broke_off_is_followed_by_what_the_cache_holds(
     honest, reads = DiskStore.read, itertools.count()
 
     def failing(self: DiskStore, *place: Any) -> int:
-        if next(reads) == 7:
+        if place[0] == 2 and next(reads) == 2:  # two layers are over
             raise OSError("the disk is gone")
         return honest(self, *place)
 
     with monkeypatch.context() as patch:
         patch.setattr(DiskStore, "read", failing)
-        assert talk.ask("Tell me about boats.").reason == "error"
+        broken = talk.ask("Tell me about boats.")
+    assert broken.reason == "error"
     talk.ask("And about bridges?")
     live = replay_live(read_trace([talk.path]))
     assert live.exact, live.reason
+    counted = recount(talk.path, "one-3")  # the layers that the broken pass came through are in the log, too
+    assert (counted.decode_hits, counted.decode_misses) == (broken.cache.decode_hits, broken.cache.decode_misses)
+    assert (counted.prefill_hits, counted.prefill_misses) == (broken.cache.prefill_hits, broken.cache.prefill_misses)
+    assert counted.prefill_misses + counted.decode_misses > 0
+
+
+@pytest.mark.parametrize("policy", ["lfu", "next-use"])
+def test_experts_that_all_fitted_leave_by_what_was_used_when_the_conversation_needs_their_room(
+    engine: Engine, tiny_chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    def giving_way(self: MemoryPlan, tokens: int) -> int:
+        return self.slots if tokens < 120 else self.slots // 2
+
+    monkeypatch.setattr(MemoryPlan, "slots_at", giving_way)
+    engine.send(LoadModel(str(tiny_chat_model), experts="100%", policy=policy, predictor="none"))
+    talk = Talk(engine, tmp_path, "one")
+    talk.ask("Hello there, how are you today?", tokens=150)
+    trace = read_trace([talk.path])
+    assert {note[1] for step in trace.steps for note in step.ahead.tolist()} == {Deed.RESIZE}
+    live = replay_live(trace)
+    assert live.exact, live.reason
+    assert live.decode_misses > 0
 
 
 def test_a_changed_log_is_noticed(engine: Engine, tiny_chat_model: Path, tmp_path: Path) -> None:

@@ -197,6 +197,32 @@ def test_a_stop_between_layers_leaves_true_books(
     loaded.close()
 
 
+def test_a_pass_that_broke_off_is_told_to_nobody_later(
+    on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_card(monkeypatch, True)
+    loaded = opened(make_tiny("qwen2_moe", tmp_path / "m"))
+    runtime, asked = loaded.runtime, []
+
+    def broken() -> bool:
+        asked.append(1)
+        if len(asked) == 3:
+            raise RuntimeError("a wire is loose")
+        return False
+
+    runtime.begin_answer(True)
+    runtime.stop_when(broken)
+    runtime.begin_pass("decode", 1, 1)
+    with pytest.raises(RuntimeError, match="loose"), torch.inference_mode():
+        loaded.model(input_ids=torch.tensor([[7]]))
+    runtime.begin_pass("decode", 1, 1)  # nobody closed the one before
+    with torch.inference_mode():
+        loaded.model(input_ids=torch.tensor([[9]]))
+    record = runtime.end_pass(0.1)
+    assert record.counts.sum(axis=1).tolist() == [loaded.info.top_k] * loaded.info.layers
+    loaded.close()
+
+
 def test_when_slots_are_given_back_the_host_asks_again(
     on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,9 +134,13 @@ def test_what_was_fetched_ahead_is_in_time_late_or_in_vain(path: Path) -> None:
         brought = [(0, 0, key, -1), (0, 0, key + 5, -1), (1, 0, 2 * key + 1, -1), (2, 2, key + 5, -1), (3, 0, 1, -1)]
         log.append_pass(phase="decode", tokens=1, routed=routed, late=late, ahead=brought, **common)
         log.append_pass(phase="decode", tokens=1, routed=routed, **common)
-        log.append_message("a", None, "assistant", "abc", reason="end", token_lengths=[1, 1, 1])
+        again = routed.copy()
+        again[1] = 0, 5
+        log.append_pass(phase="decode", tokens=1, routed=again, **common)
+        log.append_pass(phase="decode", tokens=1, routed=again, **common)
+        log.append_message("a", None, "assistant", "abcde", reason="end", token_lengths=[1] * 5)
     recording = read_recording(path, "a")
-    prompt, first, second = (read_moment(recording, moment).cells for moment in (1, 2, 3))
+    prompt, first, second, third, fourth = (read_moment(recording, moment).cells for moment in range(1, 6))
 
     def marked(cells: np.ndarray, bit: Cell) -> list[tuple[int, ...]]:
         return [tuple(place) for place in np.argwhere(cells & bit).tolist()]
@@ -146,6 +150,8 @@ def test_what_was_fetched_ahead_is_in_time_late_or_in_vain(path: Path) -> None:
     assert marked(first, Cell.LATE) == [(2, 1)]
     assert marked(first, Cell.WASTED) == [(1, 5)]
     assert marked(second, Cell.PREFETCHED) == [(0, 1)], "brought at the end of the token before"
+    assert marked(third, Cell.PREFETCHED) == [(1, 5)], "let go, and of use to a later token"
+    assert marked(fourth, Cell.PREFETCHED) == []
 
 
 def test_an_answer_nobody_wrote_down_is_refused_in_words(path: Path) -> None:

@@ -94,14 +94,43 @@ def test_an_expert_that_leaves_unused_was_wasted(stage: Callable[..., Stage]) ->
     assert (counters.prefetch_bytes, counters.prefetch_wasted_bytes) == (SIZE, SIZE)
 
 
-def test_an_expert_let_go_and_used_later_was_no_waste(stage: Callable[..., Stage]) -> None:
+@pytest.mark.parametrize("way", ["leased", "at once"])
+def test_an_expert_let_go_and_used_later_was_no_waste(stage: Callable[..., Stage], way: str) -> None:
     one = stage(8, after(0, {1: {5: 0.9}}))
     one.token([0], [6], [0], [0])
     one.runtime.foresee(None)
-    one.token([0], [5], [0], [0])
+    if way == "leased":
+        record = one.token([0], [5], [0], [0])
+    else:
+        one.runtime.begin_pass("decode", 1)
+        assert one.runtime.at_once(1, np.array([5])) is not None
+        record = one.runtime.end_pass(0.01)
+    assert np.argwhere(record.early).tolist() == [[1, 5]]  # there when it was wanted, if by a later token
     one.token([], [], range(EXPERTS))
     assert not one.resident(1, 5)
-    assert one.counters().prefetch_wasted == 0
+    counters = one.counters()
+    assert (counters.prefetch_used, counters.prefetch_late, counters.prefetch_wasted) == (1, 0, 0)
+
+
+def test_every_early_fetch_ends_in_one_way_and_is_counted_once(stage: Callable[..., Stage]) -> None:
+    random = np.random.default_rng(4)
+
+    def says(layer: int) -> dict[int, dict[int, float]]:
+        return {layer + 1: dict.fromkeys(random.choice(EXPERTS, 2, replace=False).tolist(), 0.9)} if layer < 3 else {}
+
+    one, brought, dropped = stage(20, says), 0, 0
+    for number in range(60):
+        if number % 7 == 0:
+            one.runtime.begin_answer(new_chat=False)
+        layers = [random.choice(EXPERTS, 2, replace=False).tolist() for _ in range(LAYERS)]
+        deeds = [note.deed for note in one.token(*layers, wait=number % 3 > 0).notes]
+        brought, dropped = brought + deeds.count(Deed.BRING), dropped + deeds.count(Deed.DROP)
+    one.arrived()
+    there = int(np.count_nonzero(one.runtime._rooms[0].cache._early))
+    counters = one.counters()
+    ended = counters.prefetch_used + counters.prefetch_late + counters.prefetch_wasted
+    assert ended + there + dropped == brought > 60
+    assert min(counters.prefetch_used, counters.prefetch_wasted) > 0
 
 
 def test_what_was_taken_back_before_it_began_counts_as_nothing(stage: Callable[..., Stage]) -> None:
@@ -119,8 +148,9 @@ def test_what_was_taken_back_before_it_began_counts_as_nothing(stage: Callable[.
     one.token([], [], range(EXPERTS), range(EXPERTS))
     counters = one.counters()
     assert (3, 6) not in one.store.begun[: one.store.begun.index((3, 5)) + 1]
-    assert (counters.prefetch_used, counters.prefetch_late) == (0, 0)
-    assert counters.prefetch_bytes == 2 * SIZE  # of 2:4 and 3:5 alone
+    # 2:4 and 3:5 were let go, and of use after all
+    assert (counters.prefetch_used, counters.prefetch_late, counters.prefetch_wasted) == (2, 0, 0)
+    assert counters.prefetch_bytes == 2 * SIZE
 
 
 # ----------------------------------------------------------------------------------------------- who leaves
