@@ -17,7 +17,7 @@ import menu
 from environment import ROOT, read_stamp, ready, write_stamp
 from lines import lines_of
 from progress import Progress, Stopped
-from start_error import StartError, from_os
+from start_error import ProgramDied, StartError, from_os
 from window import Window, can_show
 
 _LAST_WORDS = 6  # lines of what a program said before it died
@@ -49,11 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     while True:
         try:
             return work(progress)
-        except OSError as error:
-            if not progress.failed(str(from_os(error, ROOT, "Starting"))):
-                return 1
-        except StartError as error:
-            if not progress.failed(str(error), ROOT / ".venv" / "install.log"):
+        except (StartError, OSError) as error:
+            told = error if isinstance(error, StartError) else from_os(error, ROOT, "Starting")
+            if not progress.failed(told.heading, str(told), told.log or ROOT / ".venv" / "install.log"):
                 return 1
         except Stopped:
             return _INTERRUPTED
@@ -183,10 +181,11 @@ def _test(python: Path, rest: Sequence[str]) -> int:
 def _watch(python: Path, progress: Window) -> int:
     """Run the program and stay beside it: without a terminal, nobody else would tell why it died. Its exit code.
 
-    StartError when it died: what it said last, and what can be done.
+    ProgramDied when it died: what it said last, and what can be done.
     """
     folder = ROOT / ".venv"
-    with (folder / "window.log").open("w+", encoding="utf-8", errors="replace") as said:
+    log = folder / "window.log"
+    with log.open("w+", encoding="utf-8", errors="replace") as said:
         program = subprocess.Popen(
             [str(python), "-m", "app"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said
         )
@@ -204,18 +203,18 @@ def _watch(python: Path, progress: Window) -> int:
     stamp = read_stamp(folder)
     if stamp is not None:  # it may be the libraries: look at them before the next start
         write_stamp(folder, replace(stamp, checked=False))
-    raise StartError(_last_words(code, words))
+    raise ProgramDied(_last_words(code, words), log)
 
 
 def _last_words(code: int, words: Sequence[str]) -> str:
     """Why the program died, as far as that can be told."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        why = f"the program was ended by the system ({name})."
+        why = f"the system ended it ({name})."
         if name == "SIGKILL":
             why += " Often that means that memory ran out: close other programs, or give experts less of it."
     else:
-        why = f"the program ended with an error ({code})."
+        why = f"it ended with an error ({code})."
     said = "\nIt said last:\n" + "\n".join(words) if words else ""
     return f"{why} Your conversations are kept. Try again; its libraries are looked at first.{said}"
 

@@ -182,7 +182,7 @@ def _install_everything(
         require_room(folder, _ROOM[kind])
     local = kind == "cpu" and torch_choice.has_local_wheel(python)
     _install_torch(torch_choice.attempts(kind, sys.platform, local), kind, python, log, progress)
-    progress.step("libraries", "Installing the window and everything else")
+    progress.step("libraries", "Installing Qt for the window, transformers for the models, and what they need")
     target = f"{root}[{','.join(extras)}]" if extras else str(root)
     try:
         run_pip(python, ["--editable", target], log, progress)

@@ -55,11 +55,11 @@ class Progress:
             self._told = now
             self.say(f"  {text}{percent} ({passed} s so far)")
 
-    def failed(self, text: str, log: Path | None = None) -> bool:
-        """It cannot go on, and why. True when the user wants to try again at once."""
+    def failed(self, heading: str, text: str, log: Path | None = None) -> bool:
+        """It cannot go on, and why; ``log`` says more. True when the user wants to try again at once."""
         self._wipe()
         if sys.stderr is not None:
-            print(f"\nGreenroom cannot start: {text}", file=sys.stderr, flush=True)
+            print(f"\n{heading}: {text}", file=sys.stderr, flush=True)
         return False
 
     def opening(self) -> None:

@@ -13,7 +13,20 @@ _WINDOWS_FULL = 112
 
 
 class StartError(Exception):
-    """Why it cannot go on, in a sentence or two for the user."""
+    """Why it cannot go on, in a sentence or two for the user; ``log`` is the file that says more, where not pip's."""
+
+    heading = "Greenroom cannot start"
+    log: Path | None = None
+
+
+class ProgramDied(StartError):
+    """The program was open and is no more."""
+
+    heading = "Greenroom has ended"
+
+    def __init__(self, text: str, log: Path) -> None:
+        super().__init__(text)
+        self.log = log
 
 
 def from_os(error: OSError, folder: Path, what: str) -> StartError:

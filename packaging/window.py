@@ -60,14 +60,14 @@ class Window(Progress):
         super().doing(text, share)
         self._tell(do="doing", text=text, share=share)
 
-    def failed(self, text: str, log: Path | None = None) -> bool:
-        super().failed(text, log)
+    def failed(self, heading: str, text: str, log: Path | None = None) -> bool:
+        super().failed(heading, text, log)
         try:
-            self._tell(do="failed", text=text, log=str(log) if log and log.exists() else None)
+            self._tell(do="failed", heading=heading, text=text, log=str(log) if log and log.exists() else None)
         except Stopped:
             return False
         if self._process is None:
-            message_box.show("Greenroom cannot start", text)
+            message_box.show(heading, text)
             return False
         assert self._process.stdin is not None
         self._process.stdin.close()  # it stays until the user has read

@@ -42,7 +42,6 @@ class ProgressWindow(QWidget):
         column.addLayout(self.row)
         self.buttons: list[QPushButton] = []
         self._show_buttons([("Stop", self.close)])
-        QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.close)
         self._ended = False
         self._timer = QTimer(self, interval=_TICK)
         self._timer.timeout.connect(self._tick)
@@ -60,6 +59,7 @@ class ProgressWindow(QWidget):
         self.update()
 
     def _show_failure(self) -> None:
+        QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.close)  # not before: a stray key must not stop what works
         self.text.setPlainText(self.state.failure)
         self.text.show()
         log = self.state.log

@@ -5,7 +5,7 @@ The window is a process of its own. start.py writes one JSON object a line to it
     {"do": "step", "name": "torch", "text": "..."}    a step begins; those before it are done
     {"do": "say", "text": "..."}                      a line for the record
     {"do": "doing", "text": "...", "share": 0.4}      what goes on; share may be null
-    {"do": "failed", "text": "...", "log": "..."}     it cannot go on; log may be null
+    {"do": "failed", "heading": "...", "text": "...", "log": "..."}   it cannot go on; log may be null
     {"do": "opening"}                                 all is ready
 
 It prints ``shown`` once it is on the screen, and ends with AGAIN when the user wants to try again, with 0 when the
@@ -109,7 +109,7 @@ class State:
             self.detail, self.share = text, message.get("share")
         elif kind == "failed":
             self._finish(now, "failed")
-            self.heading, self.below = "Greenroom cannot start", "Nothing of yours was changed."
+            self.heading, self.below = str(message["heading"]), "Nothing of yours was changed."
             self.failure, self.log = text[:1].upper() + text[1:], message.get("log") or ""
         elif kind == "opening":
             self._finish(now, "done", until=None)

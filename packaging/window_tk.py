@@ -49,7 +49,6 @@ class ProgressWindow:
         self._draw()
         self._show_buttons([("Stop", False, self.close)])
         self.root.protocol("WM_DELETE_WINDOW", self.close)
-        self.root.bind("<Escape>", lambda _: self.close())
         self.root.deiconify()
         self.root.update()
         window_state.shown()
@@ -177,6 +176,7 @@ class ProgressWindow:
         self.canvas.create_polygon(corners, smooth=True, fill=fill, outline=outline)
 
     def _show_failure(self) -> None:
+        self.root.bind("<Escape>", lambda _: self.close())  # not before: a stray key must not stop what works
         self._show_buttons(
             [
                 ("Try again", True, lambda: self.close(AGAIN)),

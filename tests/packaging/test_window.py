@@ -20,7 +20,12 @@ from window_state import AGAIN, State
 from app.colors import DARK, LIGHT
 
 ROOT = Path(__file__).parents[2]
-FAILURE = {"do": "failed", "text": "the disk is full", "log": "/somewhere/install.log"}
+FAILURE = {
+    "do": "failed",
+    "heading": "Greenroom cannot start",
+    "text": "the disk is full",
+    "log": "/somewhere/install.log",
+}
 
 
 def told(*messages):
@@ -121,9 +126,10 @@ def test_qt_stays_while_there_is_a_failure_to_read(qt_window, qtbot):
     assert qt_window.isVisible()
 
 
-def test_a_stray_enter_does_not_stop_the_work(qt_window, qtbot):
-    qtbot.keyClick(qt_window, Qt.Key.Key_Return)
-    assert qt_window.isVisible()
+def test_a_stray_key_does_not_stop_the_work(qt_window, qtbot):
+    for key in (Qt.Key.Key_Return, Qt.Key.Key_Space, Qt.Key.Key_Escape):
+        qtbot.keyClick(qt_window, key)
+        assert qt_window.isVisible()
     qtbot.mouseClick(button(qt_window, "Stop"), Qt.MouseButton.LeftButton)
     assert not qt_window.isVisible()
 
@@ -203,7 +209,7 @@ def test_what_the_user_answers_to_a_failure_comes_back(tmp_path, monkeypatch, co
     monkeypatch.setattr(window, "_commands", lambda environment: [[sys.executable, "-c", script]])
     progress = Window(tmp_path, ["start.py"])
     progress.step("torch", "Installing")
-    assert progress.failed("the disk is full") is again
+    assert progress.failed("Greenroom cannot start", "the disk is full") is again
 
 
 def test_a_toolkit_that_cannot_draw_here_is_passed_over(tmp_path, monkeypatch):
@@ -245,7 +251,7 @@ def test_without_anything_at_all_the_failure_is_a_message_of_the_desktop(tmp_pat
     monkeypatch.setitem(sys.modules, "_tkinter", None)
     progress = Window(tmp_path, ["start.py"])
     progress.step("environment", "Making an environment")
-    assert progress.failed("the disk is full") is False
+    assert progress.failed("Greenroom cannot start", "the disk is full") is False
     assert "--text=the disk is full" in (tmp_path / "said").read_text().splitlines()
     assert "the disk is full" in capsys.readouterr().err
 

@@ -1,0 +1,116 @@
+"""start.py stays beside a program that was started without a terminal, and tells why it died."""
+
+import os
+import sys
+import venv
+from pathlib import Path
+from typing import ClassVar
+
+import commands
+import pytest
+from progress import Progress
+from stamp import Stamp, read_stamp, write_stamp
+from start_error import StartError
+from window import Window
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A finished environment beside a program that a test writes."""
+    root = tmp_path / "Größe"
+    venv.create(root / ".venv", symlinks=True)
+    write_stamp(root / ".venv", Stamp("x", PYTHON, "cpu", checked=True))
+    (root / "app").mkdir()
+    monkeypatch.setattr(commands, "ROOT", root)
+    return root
+
+
+def watch(root, program):
+    (root / "app" / "__main__.py").write_text(program)
+    return commands._watch(root / ".venv" / "bin" / "python", Window(root / ".venv", []))
+
+
+def test_a_program_that_ends_well_needs_no_words(checkout):
+    assert watch(checkout, "print('window')") == 0
+    assert read_stamp(checkout / ".venv").checked
+    assert (checkout / ".venv" / "window.log").read_text() == "window\n"
+
+
+def test_a_program_that_dies_is_told_with_its_last_words_and_its_libraries_are_looked_at_next_time(checkout):
+    with pytest.raises(StartError) as died:
+        watch(checkout, "import no_such_library")
+    assert died.value.heading == "Greenroom has ended"
+    assert died.value.log.read_text().endswith("No module named 'no_such_library'\n")
+    assert "ended with an error (1)" in str(died.value)
+    assert "No module named 'no_such_library'" in str(died.value)
+    assert "Your conversations are kept" in str(died.value)
+    assert not read_stamp(checkout / ".venv").checked
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are told apart on POSIX")
+def test_a_program_that_the_system_killed_may_have_wanted_too_much_memory(checkout):
+    with pytest.raises(StartError, match=r"the system ended it \(SIGKILL\).*memory ran out"):
+        watch(checkout, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+
+
+class Answering(Window):
+    """A window whose user has made up their mind."""
+
+    answers: ClassVar[list[bool]] = []
+
+    def failed(self, heading, text, log=None):
+        return self.answers.pop(0)
+
+
+def test_try_again_begins_anew_until_the_user_has_had_enough(monkeypatch):
+    tries = []
+
+    def refuse(*arguments):
+        tries.append(arguments)
+        raise StartError("no network")
+
+    monkeypatch.setattr(commands, "ready", refuse)
+    monkeypatch.setattr(commands, "Window", Answering)
+    monkeypatch.setattr(commands, "can_show", lambda: True)
+    monkeypatch.setattr(Answering, "answers", [True, True, False])
+    assert commands.main(["--window"]) == 1
+    assert len(tries) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "terminal", "screen", "kind"),
+    [
+        ([], True, True, Progress),  # somebody typed it
+        ([], False, True, Window),  # a double click
+        ([], False, False, Progress),  # a script on a server
+        (["setup"], False, True, Progress),  # a script
+        (["--window"], True, True, Window),  # a launcher
+        (["--window", "setup"], False, True, Window),
+        (["--window"], False, False, Progress),
+    ],
+)
+def test_a_window_is_for_those_without_a_terminal(monkeypatch, words, terminal, screen, kind):
+    seen = []
+    monkeypatch.setattr(commands, "_work", lambda command, rest: lambda progress: seen.append(type(progress)) or 0)
+    monkeypatch.setattr(commands, "_terminal_there", lambda: terminal)
+    monkeypatch.setattr(commands, "can_show", lambda: screen)
+    assert commands.main(words) == 0
+    assert seen == [kind]
+
+
+@pytest.mark.parametrize("words", [["dance"], ["setup", "quickly"], ["install", "there"], ["--window", "dance"]])
+def test_words_that_mean_nothing_change_nothing(words, monkeypatch, capsys):
+    monkeypatch.setattr(commands, "ready", lambda *arguments: pytest.fail("something was done"))
+    assert commands.main(words) == 2
+    assert "start.py knows" in capsys.readouterr().err
+
+
+def test_a_system_that_refuses_something_unforeseen_is_one_sentence(monkeypatch, capsys):
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device", str(Path("/somewhere")))
+
+    monkeypatch.setattr(commands, "ready", refuse)
+    assert commands.main(["setup"]) == 1
+    assert "free some space" in capsys.readouterr().err
