@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.errors import SessionError
 from engine.experts.records import Phase
-from engine.sessions.reader import Pass, decode_pass, decode_resident, read_records
+from engine.sessions.reader import Pass, decode_pass, decode_resident, model_shape, read_records
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,17 +134,23 @@ def _read(path: Path) -> list[Happening]:
 
 def _loaded(record: Mapping[str, Any], log: str) -> Loaded:
     try:
-        layers, slots = int(record["layers"]), int(record["slots"])
+        shape = model_shape(record)
+        if shape is None:
+            raise ValueError("the shape is that of no model")
+        layers, experts, top_k = shape
+        slots = int(record["slots"])
         arenas = tuple(
             (int(arena["slots"]), tuple(int(layer) for layer in arena["layers"])) for arena in record.get("arenas", ())
         )
+        if not all(0 <= count <= layers * experts for count in (slots, *(count for count, _ in arenas))):
+            raise ValueError("more slots than experts")
         state = record.get("state")
         return Loaded(
             name=str(record.get("name", "")),
             signature=str(record.get("signature", "")),
             layers=layers,
-            experts=int(record["experts"]),
-            top_k=int(record["top_k"]),
+            experts=experts,
+            top_k=top_k,
             slots=slots,
             slot_bytes=int(record.get("slot_bytes", 0)),
             policy=str(record["policy"]),
@@ -153,12 +159,13 @@ def _loaded(record: Mapping[str, Any], log: str) -> Loaded:
             state=state if isinstance(state, str) else None,
             predictor=str(record.get("predictor", "")),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SessionError(f"“{log}” is damaged: it does not say which model answered.") from error
 
 
 def _measured(record: Mapping[str, Any]) -> Measured:
-    shares = tuple(float(share) if isinstance(share, int | float) else None for share in record["accuracy"])
+    told = record["accuracy"]
+    shares = tuple(float(share) if isinstance(share, int | float) and 0 <= share <= 1 else None for share in told)
     return Measured(str(record.get("predictor", "")), shares)
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from engine.errors import SessionError
 from engine.sessions.filelock import try_lock
-from engine.sessions.records import encode_record, parse_header, parse_record
+from engine.sessions.records import encode_record, parse_record, read_header
 
 log = logging.getLogger("greenroom.sessions")
 
@@ -254,7 +254,7 @@ def _check_and_mend(path: Path, descriptor: int) -> None:
     """Refuse what is no log; cut off a last line that a crash left unfinished."""
     try:
         with path.open("rb") as file:
-            parse_header(file.readline(1 << 16), path.name)
+            read_header(file, path.name)
             size = file.seek(0, os.SEEK_END)
             whole = _end_of_last_line(file, size)
             if whole == size:

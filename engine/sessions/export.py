@@ -14,6 +14,7 @@ from engine.sessions import appendfile
 from engine.sessions.conversation import Conversation, title_of
 from engine.sessions.outline import outline
 from engine.sessions.reader import read_conversation, read_records
+from engine.sessions.records import parse_record
 from engine.sessions.webpage import SPEAKERS, Split, as_html, no_thoughts, note_of
 
 
@@ -26,6 +27,8 @@ def export_jsonl(path: Path, target: Path) -> None:
         for line in _lines(path):
             if line.endswith(b"\n"):
                 out.write(line)
+            elif parse_record(line) is not None:
+                out.write(line + b"\n")  # complete; only the line's end is missing
 
 
 def export_markdown(path: Path, target: Path, leaf: str | None = None, whole: bool = False) -> None:

@@ -31,6 +31,7 @@ _T = TypeVar("_T")
 
 VERSION = 1  # of the tables; another one's are dropped
 MOST_HITS = 200
+WORDS_AT_ONCE = 200  # in one question to the database, which takes no more than a thousand
 _HEAD_BYTES = 64 << 10  # of a file, read to find its title before there was time for all of it
 _TABLES = """
 CREATE TABLE IF NOT EXISTS conversations(
@@ -99,7 +100,7 @@ class Library:
         known = self._known()
         found = []
         for path, stat in self._files():
-            size, changed, title, spoken, problem = known.get(path.name, (0, 0, "", 0.0, ""))
+            size, changed, title, spoken, problem = known.get(_key(path.name), (0, 0, "", 0.0, ""))
             if title and stat and (size, changed) == (stat.st_size, stat.st_mtime_ns):
                 found.append(ConversationEntry(path.stem, path, title, spoken, problem))
             else:
@@ -111,13 +112,13 @@ class Library:
         return self._sure(lambda: self._refresh(stopped))
 
     def _refresh(self, stopped: Callable[[], bool]) -> bool:
-        files = {path.name: (path, stat) for path, stat in self._files()}
+        files = {_key(path.name): (path, stat) for path, stat in self._files()}
         known = self._known()
-        for name in known.keys() - files.keys():
-            self.forget(name)
+        for key in known.keys() - files.keys():
+            self._forget(key)
         changed = []
-        for name, (path, stat) in files.items():
-            if stat and known.get(name, (None, None))[:2] != (stat.st_size, stat.st_mtime_ns):
+        for key, (path, stat) in files.items():
+            if stat and known.get(key, (None, None))[:2] != (stat.st_size, stat.st_mtime_ns):
                 changed.append((stat.st_mtime_ns, path, stat))
         for _, path, stat in sorted(changed, key=lambda item: item[0], reverse=True):
             if stopped():
@@ -125,12 +126,12 @@ class Library:
             self._read(path, stat)
         return True
 
-    def forget(self, name: str) -> None:
-        """Keep nothing of the file with this name."""
+    def _forget(self, key: str) -> None:
+        """Keep nothing of the file with this key."""
         with self._db:
-            self._db.execute("DELETE FROM messages WHERE name = ?", (name,))
-            self._db.execute("DELETE FROM folded WHERE name = ?", (name,))
-            self._db.execute("DELETE FROM conversations WHERE name = ?", (name,))
+            self._db.execute("DELETE FROM messages WHERE name = ?", (key,))
+            self._db.execute("DELETE FROM folded WHERE name = ?", (key,))
+            self._db.execute("DELETE FROM conversations WHERE name = ?", (key,))
 
     # ------------------------------------------------------------------------------------------------ search
 
@@ -139,8 +140,9 @@ class Library:
 
         Parts of words count; case and accents do not. What changed is read first. Empty when ``stopped`` said so.
         """
-        words = list(dict.fromkeys(fold(text).split()))
-        phrase = " ".join(fold(text).split())
+        all_words = fold(_clean(text)).split()
+        words = list(dict.fromkeys(all_words))
+        phrase = " ".join(all_words)
         return self._sure(lambda: self._search(words, phrase, stopped)) if words else []
 
     def _search(self, words: list[str], phrase: str, stopped: Callable[[], bool]) -> list[Hit]:
@@ -150,7 +152,7 @@ class Library:
         self._db.set_progress_handler(lambda: int(stopped()), 20_000)
         try:
             having = self._having(words)
-            entries = [entry for entry in entries if len(having.get(entry.path.name, ())) == len(words)]
+            entries = [entry for entry in entries if len(having.get(_key(entry.path.name), ())) == len(words)]
             return [self._hit(entry, words, phrase) for entry in entries[:MOST_HITS]]
         except sqlite3.OperationalError:
             if stopped():
@@ -161,17 +163,21 @@ class Library:
 
     def _having(self, words: list[str]) -> dict[str, set[int]]:
         """For each file that has some of the words: which, by number."""
-        tests = [f"instr(text, ?{number})" for number in range(1, len(words) + 1)]
-        query = f"SELECT name, {', '.join(tests)} FROM folded WHERE {' OR '.join(tests)}"  # one look at every text
         found: dict[str, set[int]] = {}
-        for name, *places in self._db.execute(query, words):
-            found.setdefault(name, set()).update(number for number, place in enumerate(places) if place)
+        for first in range(0, len(words), WORDS_AT_ONCE):
+            some = words[first : first + WORDS_AT_ONCE]
+            tests = [f"instr(text, ?{number})" for number in range(1, len(some) + 1)]
+            query = f"SELECT name, {', '.join(tests)} FROM folded WHERE {' OR '.join(tests)}"  # one look at every text
+            for name, *places in self._db.execute(query, some):
+                found.setdefault(name, set()).update(number for number, place in enumerate(places, first) if place)
         return found
 
     def _hit(self, entry: ConversationEntry, words: list[str], phrase: str) -> Hit:
         """The message that fits best: with the phrase as it was typed, else with most of the words."""
         best, id, text = 0, "", entry.title
-        for rowid, folded in self._db.execute("SELECT message, text FROM folded WHERE name = ?", (entry.path.name,)):
+        for rowid, folded in self._db.execute(
+            "SELECT message, text FROM folded WHERE name = ?", (_key(entry.path.name),)
+        ):
             score = len(words) + 1 if phrase in folded else sum(word in folded for word in words)
             if score > best:
                 best, (id, text) = score, self._message(rowid)
@@ -211,6 +217,7 @@ class Library:
 
     def _read(self, path: Path, stat: os.stat_result) -> None:
         """Keep what is in this file now."""
+        key = _key(path.name)
         title, spoken, problem = path.stem, stat.st_mtime, ""
         rows: list[tuple[str, str]] = []
         try:
@@ -223,14 +230,14 @@ class Library:
         except SessionError as error:
             problem = str(error)
         with self._db:
-            self.forget(path.name)
+            self._forget(key)
             self._db.execute(
                 "INSERT INTO conversations VALUES (?, ?, ?, ?, ?, ?)",
-                (path.name, stat.st_size, stat.st_mtime_ns, _clean(title), spoken, problem),
+                (key, stat.st_size, stat.st_mtime_ns, _clean(title), spoken, problem),
             )
             for id, text in rows:
-                row = self._db.execute("INSERT INTO messages VALUES (?, ?, ?)", (path.name, _clean(id), _clean(text)))
-                self._db.execute("INSERT INTO folded VALUES (?, ?, ?)", (row.lastrowid, path.name, fold(_clean(text))))
+                row = self._db.execute("INSERT INTO messages VALUES (?, ?, ?)", (key, _clean(id), _clean(text)))
+                self._db.execute("INSERT INTO folded VALUES (?, ?, ?)", (row.lastrowid, key, fold(_clean(text))))
 
     # ----------------------------------------------------------------------------------------- the database
 
@@ -291,6 +298,11 @@ def _title_in(head: bytes) -> str:
         if record and record["type"] == "message" and record.get("role") == "user":
             return title_of(str(record.get("text", "")))
     return UNTITLED
+
+
+def _key(name: str) -> str:
+    """A file's name for the database, which takes no bytes that are no text, as file systems do."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _last_spoken(conversation: Conversation) -> float:

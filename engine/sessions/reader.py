@@ -17,11 +17,12 @@ from engine.errors import SessionError
 from engine.messages import CacheCounters, Timings
 from engine.sessions import appendfile, packing
 from engine.sessions.conversation import Conversation, Message, title_of
-from engine.sessions.records import PASS_PREFIX, Header, parse_header, parse_record
+from engine.sessions.records import PASS_PREFIX, Header, parse_record, read_header
 
 _T = TypeVar("_T")
 _REASONS = ("end", "length", "stopped", "error")
-_RESCUE_LINES = 100  # looked at when the first line is damaged
+_MOST_EXPERTS = 1 << 22  # of a model, all layers together; a record that says more is damaged
+_LARGEST_FIGURE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,8 @@ class Records:
         self.damaged, self.torn = 0, False
         try:
             with self.path.open("rb") as file:
-                self._read_header(file.readline())
+                self.header = read_header(file, self.path.name)
+                self.damaged += self.header is None
                 for line in file:
                     if not self._passes and line.startswith(PASS_PREFIX):
                         continue
@@ -91,20 +93,6 @@ class Records:
                         self.damaged += 1
         except OSError as error:
             raise appendfile.failure(self.path, error) from error
-
-    def _read_header(self, line: bytes) -> None:
-        try:
-            self.header = parse_header(line, self.path.name)
-        except SessionError:
-            if parse_record(line) is not None or not self._messages_follow():
-                raise
-            self.damaged += 1
-
-    def _messages_follow(self) -> bool:
-        """Whether a damaged first line is followed by a conversation all the same."""
-        with self.path.open("rb") as file:
-            records = (parse_record(line) for _, line in zip(range(_RESCUE_LINES), file, strict=False))
-            return any(record is not None and record["type"] == "message" for record in records)
 
 
 def read_records(path: Path, passes: bool = True) -> Records:
@@ -178,7 +166,7 @@ def decode_pass(record: Mapping[str, Any], layers: int, experts: int, top_k: int
             ahead=packing.unpack_ahead(record["ahead"], 4 * layers * experts) if "ahead" in record else None,
             on_host=packing.unpack_missed(record["on_host"], layers, experts) if "on_host" in record else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SessionError("A record of the conversation's log is damaged: a pass lacks what it needs.") from error
 
 
@@ -196,7 +184,7 @@ def recount(path: Path, answer: str | None = None) -> Counts:
     records = read_records(path)
     for record in records:
         if record["type"] == "model":
-            shape = _shape(record)
+            shape = model_shape(record)
         elif record["type"] == "pass" and (answer is None or record.get("answer") == answer):
             try:
                 if shape is None:
@@ -233,8 +221,8 @@ def _message(record: Mapping[str, Any]) -> Message | None:
         text=text,
         time=str(record.get("time", "")),
         reason=reason if reason in _REASONS else None,
-        timings=_dataclass(Timings, record.get("timings")),
-        cache=_dataclass(CacheCounters, record.get("cache")),
+        timings=_figures(Timings, record.get("timings")),
+        cache=_figures(CacheCounters, record.get("cache")),
         seed=seed if isinstance(seed, int) else None,
         error=str(record.get("error") or ""),
     )
@@ -250,15 +238,21 @@ def _draft(record: Mapping[str, Any], conversation: Conversation, drafts: dict[s
         # without its start record, the answer belongs under the newest message
         newest = next(reversed(conversation.messages), None)
         parent = record.get("parent", newest)
+        parent = parent if isinstance(parent, str) else None
         drafts[answer] = []  # a second start begins the answer anew
         conversation.add(Message(answer, parent, "assistant", "", str(record.get("time", "")), reason="stopped"))
     if record["type"] == "delta" and answer in drafts:
         drafts[answer].append(str(record.get("text", "")))
 
 
-def _shape(record: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    values = [record.get(key) for key in ("layers", "experts", "top_k")]
-    return (values[0], values[1], values[2]) if all(isinstance(value, int) for value in values) else None  # type: ignore[return-value]
+def model_shape(record: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """Layers, experts in each, and experts to a token of a model record; None where they are those of no model."""
+    layers, experts, top_k = (record.get(key) for key in ("layers", "experts", "top_k"))
+    if not isinstance(layers, int) or not isinstance(experts, int) or not isinstance(top_k, int):
+        return None
+    # a damaged number must not become gigabytes of tables
+    possible = layers > 0 and 0 < top_k <= experts and layers * experts <= _MOST_EXPERTS
+    return (layers, experts, top_k) if possible else None
 
 
 def _counted(routed: np.ndarray, experts: int) -> np.ndarray:
@@ -271,9 +265,14 @@ def _counted(routed: np.ndarray, experts: int) -> np.ndarray:
     return np.bincount(layer * experts + ids, minlength=layers * experts).reshape(layers, experts).astype(np.uint32)
 
 
-def _dataclass(kind: type[_T], values: object) -> _T | None:
-    """The dataclass with what is known of ``values``; unknown keys are for newer programs."""
+def _figures(kind: type[_T], values: object) -> _T | None:
+    """The dataclass with what is known of ``values``; unknown keys are for newer programs, and what is no figure is
+    damage."""
     if not isinstance(values, dict):
         return None
     names = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in values.items() if key in names})
+    return kind(**{name: values[name] for name in names & values.keys() if _is_figure(values[name])})
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST_FIGURE

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from engine.errors import SessionError
 
 VERSION = 1
 PASS_PREFIX = b'{"type":"pass"'  # pass records start so, to be skipped without parsing
+_RESCUE_LINES = 100  # looked at when the first line is damaged
 KNOWN_TYPES = frozenset({"header", "message", "model", "start", "delta", "pass", "choice", "title"})
 
 
@@ -67,6 +68,27 @@ def parse_header(line: bytes, name: str) -> Header:
         conversation=str(record.get("conversation", "")),
         created=str(record.get("created", "")),
     )
+
+
+def read_header(file: BinaryIO, name: str) -> Header | None:
+    """Like ``parse_header``, of an open file, which is left at its second line.
+
+    None when the first line is damaged and a conversation follows all the same.
+    """
+    line = file.readline()
+    second = file.tell()
+    try:
+        return parse_header(line, name)
+    except SessionError:
+        if parse_record(line) is not None or not _messages_follow(file):
+            raise
+    file.seek(second)
+    return None
+
+
+def _messages_follow(file: BinaryIO) -> bool:
+    records = (parse_record(line) for _, line in zip(range(_RESCUE_LINES), file, strict=False))
+    return any(record is not None and record["type"] == "message" for record in records)
 
 
 def _plain_number(value: Any) -> Any:

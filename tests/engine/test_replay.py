@@ -289,6 +289,39 @@ def test_a_damaged_pass_ends_what_can_be_known(tmp_path: Path) -> None:
     assert not live.exact
 
 
+@pytest.mark.parametrize(
+    ("was", "damaged"),
+    [
+        ('"layers":2', '"layers":1000000000'),
+        ('"layers":2', '"layers":1e999'),
+        ('"experts":4', '"experts":0'),
+        ('"top_k":1', '"top_k":0'),
+        ('"slots":4', '"slots":1000000000000'),
+        ('"arenas":[]', '"arenas":[{"slots":1000000000000,"layers":[0,1]}]'),
+        ('"arenas":[]', '"arenas":5'),
+    ],
+)
+def test_a_model_record_with_wild_numbers_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], was: str, damaged: str
+) -> None:
+    log = write_log(tmp_path / "log.jsonl", Routing(2, 4, 1), [(2, 4)])
+    text = log.read_text(encoding="utf-8")
+    assert was in text
+    log.write_text(text.replace(was, damaged), encoding="utf-8")
+    assert main(["replay", str(log)]) == 1
+    assert "does not say which model answered" in capsys.readouterr().err
+
+
+def test_shares_that_are_none_are_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(tmp_path / "log.jsonl", Routing(2, 4, 1), [(2, 4)])
+    wild = f"[{10**400},NaN,1e999,-3]"
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f'{{"type":"message","id":"a","role":"assistant","text":"","predictor":"gate","accuracy":{wild}}}\n')
+    assert main(["replay", str(log), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert {row["source"] for row in report["predictors"] if row["predictor"] == "gate"} == {"not in the log"}
+
+
 def test_names_and_budgets_in_words(trace: Trace) -> None:
     assert parse_policies("all") == list(POLICIES)
     assert parse_policies("eam, lru,eam") == ["eam", "lru"]

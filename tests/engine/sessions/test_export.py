@@ -29,6 +29,14 @@ def test_the_exported_log_opens_as_the_same_conversation(source, tmp_path):
     assert (copy.id, copy.torn, original.torn) == (original.id, False, True)
 
 
+def test_a_last_line_that_lacks_only_its_end_is_exported_too(source, tmp_path):
+    source.write_bytes(source.read_bytes().rstrip(b"\n"))
+    target = tmp_path / "copy.jsonl"
+    export_jsonl(source, target)
+    assert list(read_conversation(target).messages) == ["u1", "a1", "a2"]
+    assert target.read_bytes().endswith(b"\n")
+
+
 def test_an_open_conversation_exports_with_what_is_still_in_memory(source, tmp_path):
     with SessionLog.open(source) as log:
         log.append_delta("a3", "so")

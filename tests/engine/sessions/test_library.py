@@ -102,6 +102,40 @@ def test_every_branch_the_title_and_what_was_added_since_are_found(tmp_path, lib
         assert [hit.message for hit in library.search("harbour")] == [""]
 
 
+def test_one_file_with_a_name_that_is_no_text_hides_no_other(tmp_path, library):
+    named = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.jsonl"))
+    try:
+        talk(tmp_path, "apples").rename(named)
+    except OSError:
+        pytest.skip("this file system takes only text as names")
+    talk(tmp_path, "apples and pears")
+    assert found(library, "apples") == found(library, "apple") != []
+    assert len(library.entries()) == len(library.search("apples")) == 2
+    named.unlink()
+    assert [hit.entry.title for hit in library.search("apples")] == ["apples and pears"]
+
+
+def test_one_file_with_damaged_records_hides_no_other(tmp_path, library):
+    damaged = talk(tmp_path, "plums")
+    with damaged.open("a") as file:
+        file.write('{"type":"start","answer":"a","parent":[1]}\n{"type":"message","id":7}\n')
+    talk(tmp_path, "plums and pears")
+    assert sorted(found(library, "plums")) == ["plums", "plums and pears"]
+
+
+def test_a_long_pasted_text_is_looked_for_word_by_word(tmp_path, library):
+    words = [f"word{number}" for number in range(3000)]
+    talk(tmp_path, " ".join(words))
+    talk(tmp_path, " ".join(words[:-1]))
+    assert len(found(library, " ".join(words[:-1]))) == 2
+    assert len(found(library, " ".join(words))) == 1
+
+
+def test_half_an_emoji_is_found_as_it_was_kept(tmp_path, library):
+    talk(tmp_path, "half \ud83d of it")
+    assert found(library, "half \ud83d") != []
+
+
 def test_deleted_conversations_are_gone_from_the_index_byte_for_byte(tmp_path, library):
     path = talk(tmp_path, "a secret word: xylophone")
     assert len(library.search("xylophone")) == 1

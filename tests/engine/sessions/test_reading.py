@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from engine.errors import SessionError
+from engine.messages import CacheCounters, Timings
 from engine.sessions import packing
+from engine.sessions.conversation import turns
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import decode_pass, read_conversation, read_records, recount
 from engine.sessions.records import encode_record, parse_record
@@ -134,8 +136,10 @@ def test_a_damaged_first_line_does_not_cost_the_conversation(file):
     conversation = read_conversation(path)
     assert conversation.title == "still here"
     assert conversation.damaged == 1
-    with pytest.raises(SessionError, match="not a Greenroom conversation"):
-        SessionLog.open(path)
+    with SessionLog.open(path) as log:  # and it can go on
+        log.append_message("u2", "u1", "user", "and more")
+    assert path.read_bytes().startswith(b"{{{{\n")
+    assert list(read_conversation(path).messages) == ["u1", "u2"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,17 @@ def test_packed_arrays_come_back_exactly(tmp_path):
         decode_pass(next(iter(read_records(log.path))), layers + 1, experts, top_k)
 
 
-@pytest.mark.parametrize("change", [{"missed": "???"}, {"counts": "AAAA"}, {"counts": 5}, {"tokens": "many"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"missed": "???"},
+        {"counts": "AAAA"},
+        {"counts": 5},
+        {"tokens": "many"},
+        {"tokens": float("inf")},
+        {"bytes": float("nan")},
+    ],
+)
 def test_a_damaged_pass_is_a_session_error(change):
     counts = np.ones((2, 4), dtype=np.uint32)
     record = {"type": "pass", "answer": "a", "phase": "decode", "tokens": 2, "counts": packing.pack_counts(counts)}
@@ -191,6 +205,39 @@ def test_a_damaged_pass_is_a_session_error(change):
     assert decode_pass(record, 2, 4, 1).hits == 8
     with pytest.raises(SessionError, match="damaged"):
         decode_pass(record | change, 2, 4, 1)
+
+
+@pytest.mark.parametrize("parent", [["u1"], {"a": 1}, 5, None])
+def test_an_answer_under_something_that_is_no_message_is_read_all_the_same(file, parent):
+    path = file(
+        HEADER,
+        message("u1", None, "user", "Hi"),
+        line(type="start", answer="a1", parent=parent),
+        line(type="delta", answer="a1", text="Hello"),
+    )
+    assert [m.text for m in read_conversation(path).messages.values()] == ["Hi", "Hello"]
+
+
+def test_figures_that_are_none_are_left_out_and_the_others_stay(file):
+    wrong = {"prompt_tokens": "12", "decode_seconds": [1.0], "answer_tokens": 3, "prefill_seconds": float("nan")}
+    cache = {"decode_hits": 6, "decode_misses": None, "evictions": True, "fetched_bytes": 10**400}
+    path = file(HEADER, message("a1", None, "assistant", "Hi", timings=wrong, cache=cache))
+    (turn,) = turns(read_conversation(path).messages.values())
+    assert turn.timings == Timings(answer_tokens=3)
+    assert turn.cache == CacheCounters(decode_hits=6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"layers": 10**30}, {"layers": 1 << 20, "experts": 1 << 20}, {"experts": -4}, {"layers": 0}, {"top_k": 99}],
+)
+def test_a_pass_of_a_model_that_cannot_be_is_damage(file, change):
+    counts = np.ones((2, 4), dtype=np.uint32)
+    made = {"type": "pass", "answer": "a", "phase": "decode", "tokens": 1, "counts": packing.pack_counts(counts)}
+    made["missed"] = packing.pack_missed(counts > 1)
+    model = {"type": "model", "layers": 2, "experts": 4, "top_k": 2}
+    path = file(HEADER, line(**model), line(**made), line(**(model | change)), line(**made))
+    assert (recount(path).passes, recount(path).damaged) == (1, 1)
 
 
 def test_the_recount_tells_prefill_from_decode_and_one_answer_from_another(tmp_path):
