@@ -3,64 +3,83 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
+from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from app.background import Background, Stopped
 from app.chat.reasoning import split
 from app.messages import SmallDialog
 from app.settings import Settings
+from app.toast import Toast
 from engine.errors import SessionError
 from engine.sessions.export import export_html, export_jsonl, export_markdown
 from engine.sessions.outline import has_branches
 from engine.sessions.reader import read_conversation
 
 
-def export_conversation(
-    window: QWidget, settings: Settings, path: Path, title: str, leaf: str | None = None
-) -> SmallDialog | None:
-    """Ask for a file and write it: the branch that ends at ``leaf`` (None: the chosen one), or all branches.
+class Exporter(QObject):
+    """Asks where to and in which form; reads and writes in the background, for a web page of a long conversation takes
+    a second. A toast says where it is, a dialog why it is not."""
 
-    The dialog that says why, when that failed.
-    """
-    kinds = _kinds(window, path)
-    folder = settings.export_folder if Path(settings.export_folder).is_dir() else str(Path.home())
-    suggested = str(Path(folder) / f"{file_name(title)}.md")
-    chosen, kind = QFileDialog.getSaveFileName(
-        window, window.tr("Export conversation"), suggested, ";;".join(kinds), next(iter(kinds))
-    )
-    if not chosen:
-        return None
-    suffix, whole = kinds.get(kind, (".md", False))
-    target = Path(chosen)
-    if target.suffix not in (".md", ".html", ".jsonl"):
-        target = target.with_name(target.name + suffix)
-    settings.export_folder = str(target.parent)
-    problem = write_export(path, target, leaf, whole)
-    if not problem:
-        return None
-    dialog = SmallDialog(window, window.tr("The conversation was not exported"))
-    dialog.add_text(problem)
-    dialog.add_button(window.tr("Close")).setDefault(True)
-    dialog.present()
-    return dialog
+    def __init__(self, window: QWidget, settings: Settings, background: Background, toast: Toast) -> None:
+        super().__init__(window)
+        self._window, self._settings, self._background, self._toast = window, settings, background, toast
+        self.dialog: SmallDialog | None = None  # that says why the last export failed
+
+    def export(self, path: Path, title: str, leaf: str | None = None) -> None:
+        """Export the branch that ends at ``leaf`` (None: the chosen one), or all branches, as the user wants."""
+        self._background.run(partial(_has_branches, path), partial(self._ask, path, title, leaf))
+
+    def _ask(self, path: Path, title: str, leaf: str | None, branches: bool) -> None:
+        kinds, settings = self._kinds(branches), self._settings
+        folder = settings.export_folder if Path(settings.export_folder).is_dir() else str(Path.home())
+        suggested = str(Path(folder) / f"{file_name(title)}.md")
+        chosen, kind = QFileDialog.getSaveFileName(
+            self._window, self.tr("Export conversation"), suggested, ";;".join(kinds), next(iter(kinds))
+        )
+        if not chosen:
+            return
+        suffix, whole = kinds.get(kind, (".md", False))
+        target = Path(chosen)
+        if target.suffix not in (".md", ".html", ".jsonl"):
+            target = target.with_name(target.name + suffix)
+        settings.export_folder = str(target.parent)
+        self._background.run(partial(_write, path, target, leaf, whole), partial(self._ended, target))
+
+    def _ended(self, target: Path, problem: str) -> None:
+        if not problem:
+            self._toast.say(self.tr("Exported to %1").replace("%1", str(target)))
+            return
+        self.dialog = SmallDialog(self._window, self.tr("The conversation was not exported"))
+        self.dialog.add_text(problem)
+        self.dialog.add_button(self.tr("Close")).setDefault(True)
+        self.dialog.present()
+
+    def _kinds(self, branches: bool) -> dict[str, tuple[str, bool]]:
+        """What the file dialog offers -> the name's ending, and whether all branches are written."""
+        kinds = {
+            self.tr("Markdown, to be read (*.md)"): (".md", False),
+            self.tr("Web page, to be read (*.html)"): (".html", False),
+        }
+        if branches:
+            kinds[self.tr("Markdown with all branches (*.md)")] = (".md", True)
+            kinds[self.tr("Web page with all branches (*.html)")] = (".html", True)
+        kinds[self.tr("Session log, with every routed expert (*.jsonl)")] = (".jsonl", True)
+        return kinds
 
 
-def _kinds(window: QWidget, path: Path) -> dict[str, tuple[str, bool]]:
-    """What the file dialog offers -> the name's ending, and whether all branches are written."""
-    kinds = {
-        window.tr("Markdown, to be read (*.md)"): (".md", False),
-        window.tr("Web page, to be read (*.html)"): (".html", False),
-    }
+def _has_branches(path: Path, stopped: Stopped) -> bool:
     try:
-        branches = has_branches(read_conversation(path))
+        return has_branches(read_conversation(path))
     except SessionError:
-        branches = False  # writing will say why
-    if branches:
-        kinds[window.tr("Markdown with all branches (*.md)")] = (".md", True)
-        kinds[window.tr("Web page with all branches (*.html)")] = (".html", True)
-    kinds[window.tr("Session log, with every routed expert (*.jsonl)")] = (".jsonl", True)
-    return kinds
+        return False  # writing will say why
+
+
+def _write(path: Path, target: Path, leaf: str | None, whole: bool, stopped: Stopped) -> str:
+    return write_export(path, target, leaf, whole)
 
 
 def write_export(path: Path, target: Path, leaf: str | None = None, whole: bool = False) -> str:

@@ -22,7 +22,7 @@ from app.conversations import Conversations
 from app.dialogs.model_picker import ModelPicker
 from app.drafts import Drafts
 from app.engine_client import EngineClient
-from app.export import export_conversation
+from app.export import Exporter
 from app.model_state import ModelState
 from app.panels_column import PanelsColumn
 from app.panels_link import connect_panels
@@ -66,7 +66,7 @@ class MainWindow(QMainWindow):
         self.style_of_answers = AnswerStyle(settings, self)
         self.composer = Composer(theme)
         self.panels = PanelsColumn(theme, client, settings, self.background)
-        self.chat = ChatController(client, self.transcript, conversations, program, self)
+        self.chat = ChatController(client, self.transcript, conversations, program, self.background, self)
         self.chat.sampling = self._sampling
         self.counter = PromptCounter(client, self.state, self.chat, self.composer, self.style_of_answers, self)
         self.drafts = Drafts(conversations.parent / "drafts", self.composer, self.chat, self)
@@ -76,6 +76,7 @@ class MainWindow(QMainWindow):
         self.conversations = Conversations(
             conversations, self.sidebar, self.chat, self.drafts, self.toast, self.undo_toast, self.background, self
         )
+        self.exporter = Exporter(self, settings, self.background, self.toast)
         self.surfaces = Surfaces(self, conversations)
         self._make_menus()
         self._connect()
@@ -433,13 +434,13 @@ class MainWindow(QMainWindow):
     def export(self) -> None:
         session = self.chat.session
         if session.path is not None:
-            export_conversation(self, self.settings, session.path, session.title, session.leaf)
+            self.exporter.export(session.path, session.title, session.leaf)
 
     @Slot(Path, str)
     def _export_entry(self, path: Path, title: str) -> None:
         """Export from the list; of the conversation on the screen the branch that is seen."""
         leaf = self.chat.session.leaf if self.chat.session.path == path else None
-        export_conversation(self, self.settings, path, title, leaf)
+        self.exporter.export(path, title, leaf)
 
     @Slot()
     def _toggle_sidebar(self) -> None:

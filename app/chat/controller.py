@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from PySide6.QtWidgets import QWidget
 from shiboken6 import isValid
 
+from app.background import Background, Job, Stopped
 from app.chat.answer import AnswerView
 from app.chat.cards import UserBubble
 from app.chat.editor import MessageEditor
@@ -30,6 +31,7 @@ from engine.sessions.conversation import Turn, new_id
 
 log = logging.getLogger("greenroom.chat")
 
+READ_AT_ONCE = 256 * 1024  # bytes of a log that take less time to read than a frame on the screen
 LONG_TAIL = 60  # turns; more are built anew from the end, as time allows
 RELEASE_MS, RELEASE_TRIES = 25, 80  # for the engine to close a log after its last event
 
@@ -45,9 +47,17 @@ class ChatController(QObject):
     token_clicked = Signal(str, int)  # id of an answer in the log, and the character of its text
 
     def __init__(
-        self, client: EngineClient, transcript: Transcript, folder: Path, program: str, parent: QObject | None = None
+        self,
+        client: EngineClient,
+        transcript: Transcript,
+        folder: Path,
+        program: str,
+        background: Background,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
+        self._background = background
+        self._opening: Job | None = None  # a conversation being read
         self._client = client
         self._transcript = transcript
         self._folder = folder
@@ -93,20 +103,44 @@ class ChatController(QObject):
         self.session_changed.emit()
 
     def open(self, path: Path, message: str = "") -> None:
-        """Show a saved conversation, at ``message`` if there is such a one; a card says so when it cannot be read."""
+        """Show a saved conversation, at ``message`` if there is such a one; a card says so when it cannot be read.
+
+        A long one is read in the background, and shown unless another chat is wanted meanwhile.
+        """
+        self._open_no_more()
         live = self._live
         if live is not None and live.session.path == path:
-            session = live.session
+            self._show_session(live.session, message)
+        elif _is_long(path):
+            read = partial(_read, path, self._program)
+            self._opening = self._background.run(read, partial(self._opened, message=message), self._not_opened)
         else:
             try:
                 session = ChatSession.open(path, self._program)
             except SessionError as error:
-                self.new_chat()
-                self._transcript.add_card("error", self.tr("This conversation cannot be opened"), str(error))
-                return
-            if message in session.conversation.messages:
-                session.conversation.choose(message)
-                session.follow()
+                self._not_opened(str(error))
+            else:
+                self._opened(session, message)
+
+    def _opened(self, session: ChatSession, message: str) -> None:
+        live = self._live
+        if live is not None and live.session.path == session.path:  # it was added to while it was read
+            session = live.session
+        elif message in session.conversation.messages:
+            session.conversation.choose(message)
+            session.follow()
+        self._show_session(session, message)
+
+    def _not_opened(self, problem: str) -> None:
+        self.new_chat()
+        self._transcript.add_card("error", self.tr("This conversation cannot be opened"), problem)
+
+    def _open_no_more(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+
+    def _show_session(self, session: ChatSession, message: str) -> None:
         self._change_session(session)
         self._show_all(message)
         if session.damaged:
@@ -120,6 +154,7 @@ class ChatController(QObject):
 
     def let_go(self, path: Path, then: Callable[[], None]) -> None:
         """Have no more to do with a conversation: stop its answer, leave it, close its file; then call ``then``."""
+        self._open_no_more()
         live = self._live
         if live is not None and live.session.path == path:
             self._waiting.append(partial(self._when_released, path, then, RELEASE_TRIES))
@@ -136,6 +171,7 @@ class ChatController(QObject):
             then()
 
     def _change_session(self, session: ChatSession) -> None:
+        self._open_no_more()
         if self.session is not session and not (self._live is not None and self._live.session is self.session):
             self.session.close()
         if self._live is not None:
@@ -422,3 +458,14 @@ class ChatController(QObject):
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
+
+
+def _is_long(path: Path) -> bool:
+    try:
+        return path.stat().st_size > READ_AT_ONCE
+    except OSError:
+        return False  # reading says why
+
+
+def _read(path: Path, program: str, stopped: Stopped) -> ChatSession:
+    return ChatSession.open(path, program)

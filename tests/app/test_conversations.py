@@ -14,7 +14,6 @@ from app.chat.answer import AnswerView
 from app.chat.cards import UserBubble
 from app.chat.editor import MessageEditor
 from app.engine_client import EngineClient
-from app.export import export_conversation
 from app.main_window import MainWindow
 from app.settings import Settings
 from app.sidebar.rows import PATH, SNIPPET
@@ -457,7 +456,7 @@ def test_an_exported_log_dropped_on_the_list_is_the_same_conversation(window: Ma
     wait(window, qtbot)
     source, exported, before = path_of(window), tmp_path / "out" / "talk.jsonl", texts(window)
     exported.parent.mkdir()
-    _export(window, exported, "Session log")
+    _export(window, exported, "Session log", qtbot)
     mime = QMimeData()
     mime.setUrls([QUrl.fromLocalFile(str(exported))])
     window.sidebar.dropEvent(
@@ -484,17 +483,17 @@ def test_exports_to_read_show_the_branch_that_is_seen_or_all(window: MainWindow,
     click(views(window, MessageEditor)[0].send)
     wait(window, qtbot)
     for kind, name in (("Markdown", "a.md"), ("Web page", "a.html")):
-        _export(window, tmp_path / name, f"{kind}, to be read")
+        _export(window, tmp_path / name, f"{kind}, to be read", qtbot)
         text = (tmp_path / name).read_text("utf-8")
         assert "Second version" in text and text.count("First version") <= 2  # as the conversation's title
-        _export(window, tmp_path / f"all {name}", f"{kind} with all branches")
+        _export(window, tmp_path / f"all {name}", f"{kind} with all branches", qtbot)
         assert "In place of “Second version”" in (tmp_path / f"all {name}").read_text("utf-8")
     window._copy_all.trigger()
     copied, exported = QGuiApplication.clipboard().text(), (tmp_path / "a.md").read_text("utf-8")
     assert copied[copied.index("## You") :] == exported[exported.index("## You") :]
 
 
-def _export(window: MainWindow, target: Path, wanted: str) -> None:
+def _export(window: MainWindow, target: Path, wanted: str, qtbot) -> None:
     """As from the file dialog, with this target and this kind chosen."""
 
     def choose(parent, title, suggested, kinds, first) -> tuple[str, str]:
@@ -502,8 +501,11 @@ def _export(window: MainWindow, target: Path, wanted: str) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(QFileDialog, "getSaveFileName", choose)
-        session = window.chat.session
-        assert export_conversation(window, window.settings, path_of(window), session.title, session.leaf) is None
+        window.toast.dismiss()
+        window._export.trigger()
+        qtbot.waitUntil(lambda: window.toast.isVisible())
+    assert str(target) in window.toast.label.text()
+    assert window.exporter.dialog is None
     assert target.exists()
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QPushButton
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QPushButton
 
 from app.chat.answer import AnswerView
 from app.chat.cards import Card, UserBubble
 from app.main_window import MainWindow
 from engine.messages import ChatMessage, Failed, PrefillProgress, Started, Token
+from engine.sessions.conversation import Conversation
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation
 from tests.app.conftest import Bench
@@ -376,3 +378,69 @@ def test_lines_that_cannot_be_read_are_told(bench: Bench, qtbot) -> None:
     window.open_conversation(log.path)
     assert [card.kind for card in cards(window)] == ["note"]
     assert "A line of its file" in cards(window)[0].text.text()
+
+
+def long_log(bench: Bench, question: str) -> Path:
+    """A conversation that takes longer to read than a frame on the screen."""
+    with SessionLog.create(bench.data / "conversations", "test") as log:
+        log.append_message("m1", None, "user", question)
+        log.append_message("m2", "m1", "assistant", "word " * 60_000, reason="end")
+    return log.path
+
+
+def test_a_long_conversation_is_read_in_the_background(bench: Bench, qtbot, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[threading.Thread] = []
+
+    def reading(path: Path) -> Conversation:
+        readers.append(threading.current_thread())
+        return read_conversation(path)
+
+    monkeypatch.setattr("app.chat.session.read_conversation", reading)
+    path = long_log(bench, "A question")
+    window = bench.start()
+    window.open_conversation(path)
+    qtbot.waitUntil(lambda: window.chat.session.path == path)
+    assert [turn.role for turn in window.chat.session.turns] == ["user", "assistant"]
+    assert len(readers) == 1 and readers[0] is not threading.main_thread()
+
+
+def test_who_wants_another_chat_meanwhile_gets_that(bench: Bench, qtbot) -> None:
+    one, other = long_log(bench, "One"), long_log(bench, "Other")
+    window = bench.start()
+    window.open_conversation(one)
+    window.open_conversation(other)
+    qtbot.waitUntil(lambda: window.chat.session.path == other)
+    window.open_conversation(one)
+    window.new_chat()
+    qtbot.waitUntil(lambda: not window.background.busy)
+    assert window.chat.session.path is None
+    assert window.transcript.empty
+
+
+def test_a_long_file_that_is_no_log_is_told(bench: Bench, qtbot) -> None:
+    folder = bench.data / "conversations"
+    folder.mkdir()
+    (folder / "bad.jsonl").write_bytes(b"\x00\xffnot a log\n" * 40_000)
+    window = bench.start()
+    window.open_conversation(folder / "bad.jsonl")
+    qtbot.waitUntil(lambda: len(cards(window)) == 1)
+    assert "cannot be opened" in cards(window)[0].title.text()
+
+
+def test_an_export_that_fails_says_why_and_is_written_off_the_gui_thread(
+    bench: Bench, qtbot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = bench.start()
+    ask(window, "Hello")
+    bench.engine.answer("ok")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    (tmp_path / "a folder.html").mkdir()
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "a folder.html"), ""))
+    window._export.trigger()
+    qtbot.waitUntil(lambda: window.exporter.dialog is not None)
+    writers: list[threading.Thread] = []
+    monkeypatch.setattr("app.export.export_markdown", lambda *a: writers.append(threading.current_thread()))
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "a.md"), ""))
+    window._export.trigger()
+    qtbot.waitUntil(lambda: bool(writers))
+    assert writers[0] is not threading.main_thread()

@@ -90,6 +90,7 @@ def opening(app: QApplication, window: MainWindow, path: Path) -> dict[str, floa
     transcript = window.transcript
     began, work = time.perf_counter(), time.thread_time()
     window.open_conversation(path)
+    settle(lambda: window.chat.session.path == path)
     transcript.viewport().repaint()
     painted, worked = time.perf_counter() - began, time.thread_time() - work
     settle(lambda: False, 3)
