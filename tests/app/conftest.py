@@ -39,6 +39,18 @@ LOADED = ModelLoaded(
 )
 
 
+_TESTS_BETWEEN = 25  # two full collections; one takes as long as a short test
+_number = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def garbage_on_this_thread() -> Iterator[None]:
+    """As in the program, Python collects on the GUI thread alone: on a helper's it would delete Qt objects there."""
+    gc.disable()
+    yield
+    gc.collect(1 if next(_number) % _TESTS_BETWEEN else 2)
+
+
 class ObedientEngine:
     """Answers commands at once, on the caller's thread; an answer waits until the test gives it."""
 
