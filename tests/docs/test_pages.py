@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -123,6 +124,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         assert target.is_relative_to(ROOT), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_the_picture_is_legible_in_light_and_in_dark() -> None:
+    picture = (DOCS / "how-it-works.svg").read_text(encoding="utf-8")
+    used = {name for names in re.findall(r'class="([^"]+)"', picture) for name in names.split()}
+    light, dark = picture.split("@media (prefers-color-scheme: dark)")
+    assert ElementTree.fromstring(picture).tag.endswith("svg")
+    coloured = set(re.findall(r"\.(\w+)\s*\{[^}]*(?:fill|stroke):", light))
+    assert used <= coloured | {"s", "h"}  # sizes and weights have no colour
+    assert used - {"s", "h"} <= set(re.findall(r"\.(\w+)\s*\{", dark.split("</style>")[0])) | {"h"}
 
 
 def test_pictures_are_small_and_every_page_is_linked() -> None:
