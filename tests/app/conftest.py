@@ -127,17 +127,6 @@ class Bench:
                 self.window.close()
 
 
-_tests = itertools.count(1)
-
-
-@pytest.fixture(autouse=True)
-def garbage_is_collected_on_this_thread() -> Iterator[None]:
-    """As in the program, see app/garbage.py: on the engine's thread it may delete a window of an earlier test."""
-    gc.disable()
-    yield
-    gc.collect(2 if next(_tests) % 16 == 0 else 1)
-
-
 @pytest.fixture
 def bench(tmp_path: Path, qtbot) -> Iterator[Bench]:
     bench = Bench(tmp_path, qtbot)
