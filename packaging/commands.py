@@ -45,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     windowed = windowed or (command == "open" and not _terminal_there())
     anew = [sys.executable, str(ROOT / "packaging" / "start.py"), *([command] if command != "open" else []), *rest]
+    if windowed and sys.platform == "win32" and sys.stdout is None:
+        return _with_a_hidden_console([*anew[:2], "--window", *anew[2:]])
     progress = Window(ROOT / ".venv", anew) if windowed and can_show() else Progress()
     while True:
         try:
@@ -96,6 +98,22 @@ def _install(progress: Progress) -> int:
 
 def _uninstall(progress: Progress) -> int:
     progress.say(menu.uninstall(ROOT, os.environ))
+    return 0
+
+
+def _with_a_hidden_console(anew: Sequence[str]) -> int:
+    """Start anew in a console that has no window, and leave.
+
+    pythonw.exe has none, and each program that it runs (pip, and what pip runs) would open one of its own.
+    """
+    python = Path(sys.executable).with_name("python.exe")
+    subprocess.Popen(
+        [str(python), *anew[1:]],
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW"),  # noqa: B009  # there on Windows only
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     return 0
 
 

@@ -114,3 +114,18 @@ def test_a_system_that_refuses_something_unforeseen_is_one_sentence(monkeypatch,
     monkeypatch.setattr(commands, "ready", refuse)
     assert commands.main(["setup"]) == 1
     assert "free some space" in capsys.readouterr().err
+
+
+def test_windows_without_a_console_starts_anew_with_one_that_is_not_seen(monkeypatch):
+    """Recorded, since only Windows has such consoles; with one, nothing starts anew."""
+    started = []
+    monkeypatch.setattr(commands.sys, "platform", "win32")
+    monkeypatch.setattr(commands.sys, "stdout", None)
+    monkeypatch.setattr(commands.sys, "executable", "/python/pythonw.exe")
+    monkeypatch.setattr(commands.subprocess, "CREATE_NO_WINDOW", 0x08000000, raising=False)
+    monkeypatch.setattr(commands.subprocess, "Popen", lambda command, **options: started.append((command, options)))
+    assert commands.main(["--window", "setup"]) == 0
+    [(command, options)] = started
+    assert command == ["/python/python.exe", str(commands.ROOT / "packaging" / "start.py"), "--window", "setup"]
+    assert options["creationflags"] == 0x08000000
+    assert options["stdout"] == commands.subprocess.DEVNULL
