@@ -1,7 +1,8 @@
-"""How long the window stood still: the longest time between two ticks of a fast timer, by what went on."""
+"""How long the window stood still: the time between two ticks of a fast timer, by what went on."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ class GapMeter(QObject):
         super().__init__(parent)
         self._clock = clock
         self.longest_ms: dict[str, float] = {}
+        self._gaps: dict[str, list[float]] = {}
         self._phase = phase
         self._began_in = phase
         self._last = self._clock()
@@ -41,11 +43,18 @@ class GapMeter(QObject):
         self._phase = name
         self.longest_ms.setdefault(name, 0.0)  # it may be over before the next tick
 
+    @property
+    def p99_ms(self) -> dict[str, float]:
+        """By phase, the gap that 99 of 100 do not exceed."""
+        found = {phase: sorted(gaps) for phase, gaps in self._gaps.items()}
+        return {phase: gaps[math.ceil(0.99 * len(gaps)) - 1] for phase, gaps in found.items()}
+
     @Slot()
     def _tick(self) -> None:
         now = self._clock()
         gap = 1000 * (now - self._last)
         self.longest_ms[self._began_in] = max(gap, self.longest_ms.get(self._began_in, 0.0))
+        self._gaps.setdefault(self._began_in, []).append(gap)
         self._last, self._began_in = now, self._phase
 
     @contextmanager

@@ -1,7 +1,7 @@
 """``python -m app --self-test DIR``: one walk through the real window with the real engine, pictures on the way.
 
 ``longest_gap_ms`` says how long the window stood still, ``longest_work_ms`` how much of that was its own work: the rest
-went to the engine and to other programs on the machine.
+went to the engine and to other programs on the machine. ``p99``: what 99 of 100 ticks do not exceed.
 
 Conversations and settings live in a temporary folder; the demo model stays where the user's models are, so that it is
 built at most once. Every step waits for a condition, for so long and no longer. ``report.json`` says what held.
@@ -421,7 +421,9 @@ def self_test(out: Path, model: str | None) -> int:
         "ok": ok,
         "steps": [asdict(step) for step in test.steps],
         "longest_gap_ms": {phase: round(gap, 1) for phase, gap in test.meter.longest_ms.items()},
+        "p99_gap_ms": {phase: round(gap, 1) for phase, gap in test.meter.p99_ms.items()},
         "longest_work_ms": {phase: round(work, 1) for phase, work in test.work.longest_ms.items()},
+        "p99_work_ms": {phase: round(work, 1) for phase, work in test.work.p99_ms.items()},
         "expert_hook_calls": test.counters.hook_calls,
         "expert_hits": test.counters.decode_hits + test.counters.prefill_hits,
         "expert_misses": test.counters.decode_misses + test.counters.prefill_misses,

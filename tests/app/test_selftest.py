@@ -32,6 +32,10 @@ def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_c
     assert report["ok"] is True
     assert all(step["ok"] for step in report["steps"])
     assert {"starting", "loading", "decoding", "stopping", "quitting"} <= set(report["longest_gap_ms"])
+    for kind in ("gap", "work"):
+        for phase, longest in report[f"longest_{kind}_ms"].items():
+            assert report[f"p99_{kind}_ms"].get(phase, 0) <= longest
+    assert report["p99_work_ms"]["decoding"] > 0
     assert report["expert_hook_calls"] > 0
     assert report["expert_hits"] + report["expert_misses"] > 0
     for name in (
@@ -79,4 +83,10 @@ def test_gap_meter_counts_by_phase_and_not_while_paused(qapp, qtbot) -> None:
     assert meter.longest_ms["two"] < 1000
     time.sleep(1)
     qtbot.waitUntil(lambda: meter.longest_ms["two"] >= 1000)
+    assert meter.p99_ms["two"] == meter.longest_ms["two"]
+    meter.phase = "three"
+    meter._last, meter._began_in = meter._clock(), "three"
+    for _ in range(200):
+        meter._tick()
+    assert meter.p99_ms["three"] < 1000
     meter.stop()

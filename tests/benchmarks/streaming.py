@@ -1,0 +1,139 @@
+"""What showing an answer costs the engine: ``python tests/benchmarks/streaming.py [--model M] [--rounds N] [--json]``.
+
+The real window, panels shown, and the real engine, which decodes the same greedy tokens each time; only the text that
+they bring differs: 64 KB of plain words, or of code, tables, lists and marks. Far more characters to a token than any
+model writes, so that an answer of 64 KB takes a minute and not an hour. Turns rotate from round to round; the ratio is
+the median of the rounds' own. Gaps: between two ticks of the GUI thread while decoding, in milliseconds, and how much
+of them was its own work. Drawn into memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtWidgets import QApplication
+
+from app.chat.answer import AnswerView
+from app.engine_client import EngineClient
+from app.gaps import GapMeter
+from app.garbage import GarbageCollector
+from app.main_window import MainWindow
+from app.selftest import SAMPLE
+from app.selftest_tools import until
+from app.settings import Settings
+from app.theme import Theme
+from engine.generation import generate
+from engine.generation.text import TextStream
+from engine.messages import Finished, LoadModel
+
+SIZE = 64 * 1024
+PROMPT = "Tell me about the sea."
+KINDS = {"plain": "Some words of an answer that goes on for a while without any mark in it.\n\n", "markdown": SAMPLE}
+
+
+def pieces(kind: str, tokens: int) -> Iterator[str]:
+    """What each of so many tokens brings."""
+    text = (KINDS[kind] * (SIZE // len(KINDS[kind]) + 1))[:SIZE]
+    each = -(-SIZE // tokens)
+    return (text[start : start + each] for start in range(0, SIZE, each))
+
+
+class Bench:
+    def __init__(self, folder: Path, model: str, tokens: int) -> None:
+        self.tokens = tokens
+        self._pieces: Iterator[str] = iter(())
+        bench = self
+
+        class Scripted(TextStream):
+            def push(self, token: int) -> str:
+                return next(bench._pieces, "")
+
+            def flush(self) -> str:
+                return ""
+
+        generate.TextStream = Scripted  # type: ignore[misc]
+        generate.end_tokens = lambda loaded: set()
+        self.client = EngineClient()
+        settings = Settings(None)
+        settings.preset, settings.max_tokens = "precise", tokens
+        self.window = MainWindow(self.client, Theme("dark"), settings, folder / "c", "greenroom benchmark")
+        self.garbage = GarbageCollector(lambda: self.window.chat.busy)
+        self.client.ready.connect(self.garbage.set_aside)
+        self.window.resize(1440, 1300)
+        self.window.show()
+        self.ended: list[Finished] = []
+        self.client.finished.connect(self.ended.append)
+        self.window.start_with(LoadModel(model, "50%", prefetch="off"))
+        state = self.window.state
+        until(lambda: state.model is not None or bool(state.problem), 900, "the model")
+
+    def answer(self, kind: str) -> tuple[float, GapMeter, GapMeter]:
+        """Tokens per second of one answer; the gaps, and the GUI thread's own part of them."""
+        window, before = self.window, len(self.ended)
+        self._pieces = pieces(kind, self.tokens)
+        window.new_chat()
+        gaps, work = GapMeter("decoding"), GapMeter("decoding", clock=time.thread_time)
+        window.send(PROMPT)
+        until(lambda: len(self.ended) > before and not window.chat.busy, 1800, "the answer")
+        gaps.stop()
+        work.stop()
+        view = window.transcript.findChildren(AnswerView)[-1]
+        until(lambda: view.body.settled, 120, "all of it on the screen")
+        end = self.ended[-1]
+        assert len(end.text) == SIZE and end.timings.decode_rate, end.error or end.reason
+        return end.timings.decode_rate, gaps, work
+
+    def close(self) -> None:
+        self.window.close()
+        until(lambda: not self.client.running, 30, "the engine's end")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--model", default="demo", help="as in LoadModel.source")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=512)
+    arguments = parser.parse_args()
+    app = QApplication([])
+    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    results: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), arguments.model, arguments.tokens)
+        names = list(KINDS)
+        for turn in range(-1, arguments.rounds):  # the first round warms up
+            for kind in names if turn % 2 else reversed(names):
+                rate, gaps, work = bench.answer(kind)
+                if turn >= 0:
+                    rates[kind].append(rate)
+                    for what, meter in (("gap", gaps), ("work", work)):
+                        for figure, value in (("longest", meter.longest_ms), ("p99", meter.p99_ms)):
+                            name = f"{kind}, {figure} {what}, ms"
+                            results[name] = round(max(results.get(name, 0.0), value["decoding"]), 1)
+        bench.close()
+    del app
+    for kind, found in rates.items():
+        results[f"{kind}, tokens/s"] = round(statistics.median(found), 2)
+    pairs = [one / other for one, other in zip(rates["markdown"], rates["plain"], strict=True)]
+    results["markdown / plain, median of rounds"] = round(statistics.median(pairs), 3)
+    results["markdown / plain, bests"] = round(max(rates["markdown"]) / max(rates["plain"]), 3)
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+    else:
+        for name, value in results.items():
+            print(f"{name:40} {value:g}")
+
+
+if __name__ == "__main__":
+    main()
