@@ -19,7 +19,7 @@ from engine.loading import LoadedModel
 from engine.messages import LoadModel
 from engine.prediction.predictors import Wants
 from engine.prediction.predictors.eam import likely_first
-from engine.prediction.profile import Profile, load_profile, save_profile
+from engine.prediction.profile import Profile, load_profile, profile_path, save_profile
 from engine.prediction.prompter import Prompter
 from engine.prediction.shape import Shape, State
 
@@ -56,6 +56,7 @@ class Experience:
             self.foresight.listen(taps)
         loaded.runtime.foresee(self.foresight)
         self._learner = _Learner(prompter)
+        self._mark: tuple[int, ...] = ()  # of the file as it was last saved here
 
     def likely_first(self) -> np.ndarray:
         """Keys ``layer * experts + expert`` worth having before the first word, most used first; empty when new."""
@@ -97,12 +98,25 @@ class Experience:
         try:
             for note in save_profile(profile):
                 log.info(note)
+            self._mark = _mark(self._signature)
         except (OSError, OptionError) as error:
             log.warning("what this answer taught could not be saved: %s", error)
 
     def close(self) -> None:
-        """Stop learning; what was learnt since the last answer is saved."""
+        """Stop learning; what was learnt since the last answer is saved, unless the profile was cleared, imported or
+        saved by another program meanwhile."""
         self._learner.close()
+        if self._mark and self._mark == _mark(self._signature):
+            self.save()
+
+
+def _mark(signature: str) -> tuple[int, ...]:
+    """What tells the model's profile from any other file in its place; empty when there is none."""
+    try:
+        found = profile_path(signature).stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 class _Learner:

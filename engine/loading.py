@@ -127,13 +127,13 @@ def load(
     model = _load_dense(found, dtype, device)
     step("making room for experts", 0.8)
     runtime = _make_runtime(command, found, model, layouts, plan, devices)
-    step("reading the tokenizer", 0.95)
     try:
+        step("reading the tokenizer", 0.95)
         tokenizer = _load_tokenizer(found.folder)
     except BaseException:
         runtime.close()
         raise
-    notes = [*plan.notes, *runtime.notes]
+    notes = [*plan.notes, *runtime.news()]
     if tokenizer is None:
         notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
     elif not tokenizer.chat_template:
@@ -318,7 +318,7 @@ def _make_runtime(
         told: list[str] = []
 
         def tell(sentence: str) -> None:
-            log.warning(sentence)  # pinning goes on after the load, and may say so then
+            log.warning(sentence)  # pinning goes on after the load, and may say so then: see ``ExpertRuntime.news``
             told.append(sentence)
 
         for device in devices:
@@ -331,7 +331,7 @@ def _make_runtime(
             stages.append((device, store))
         runtime = ExpertRuntime(layouts, slots, found.experts, top_k, command.policy, stages)
         unwinding.pop_all()  # the runtime closes them
-    runtime.notes += told
+    runtime.hear(told)
     runtime.share_with_kv(plan.slots_at)
     for layer, module in enumerate(found.index.modules):
         attach(model.get_submodule(module.path), layer, runtime)

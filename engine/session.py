@@ -146,7 +146,8 @@ class ModelSession:
             recorder.model(self._loaded, program(), describe_engine().device)
             self._recorded_in = command.log
         recorder.start(ready.prompt_tokens, ready.reused_tokens)
-        self._emit(Started(command.request_id, ready.prompt_tokens, ready.reused_tokens, ready.notes))
+        notes = (*ready.notes, *self._loaded.runtime.news())
+        self._emit(Started(command.request_id, ready.prompt_tokens, ready.reused_tokens, notes))
 
     def _take(self, step: Step, request_id: str, answer: _Answer, recorder: Recorder) -> None:
         if isinstance(step, Prefilled):

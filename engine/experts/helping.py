@@ -29,6 +29,7 @@ def let_processor_help(
     expert is fetched, since slots are overwritten.
     """
     measured: dict[int, Calibration] = {}
+    helpers: list[tuple[Room, Helper]] = []
     for layer, rooms in enumerate(rooms_of):
         for number, room in enumerate(rooms):
             if id(room) in measured:
@@ -41,7 +42,10 @@ def let_processor_help(
                 measured[id(room)] = costs = _measure(room, layer, ours, partial(compute, layer), hidden)
             except RuntimeError as error:
                 return [f"Missing experts are fetched: the processor cannot compute those of this model ({error})."]
-            room.helper = Helper(costs, tier) if costs.pays else None
+            if costs.pays:
+                helpers.append((room, Helper(costs, tier)))
+    for room, helper in helpers:  # only now: it is said of all of them or of none
+        room.helper = helper
     helped = [costs for costs in measured.values() if costs.pays]
     return [(helped or list(measured.values()))[0].describe()]
 

@@ -213,6 +213,17 @@ class HostTier:
             self._changed.notify_all()
         return memory
 
+    def lend_here(self, layer: int, expert: int) -> torch.Tensor | None:
+        """As ``lend``, but None at once when it is not here, or still being read."""
+        shelf = self._shelves[layer]
+        with self._changed:
+            place = shelf.place_of.get((layer, expert))
+            if place is None or not shelf.filled[place]:
+                return None
+            self._lent(shelf, place)
+            self.hits += 1
+            return shelf.memory(place)
+
     def give_back(self, layer: int, expert: int) -> None:
         """The copy out of a loan is over. ValueError for what is not lent."""
         shelf = self._shelves[layer]

@@ -77,7 +77,8 @@ class Helper:
         in_ram = np.array([self._tier.holds(layer, expert) for expert in missing.tolist()], dtype=bool)
         priority = cache.policy.priority[layer, missing]
         shared = split(self._calibration, counts[absent], in_ram=in_ram, wanted_again=priority)
-        lent = {expert: self._tier.lend(layer, expert) for expert in missing[shared.processor].tolist()}
+        # a reader may have sent one away meanwhile: then he is fetched like the others
+        lent = {expert: self._tier.lend_here(layer, expert) for expert in missing[shared.processor].tolist()}
         return {expert: memory for expert, memory in lent.items() if memory is not None}
 
     def give_back(self, layer: int, experts: Iterable[int]) -> None:

@@ -70,7 +70,11 @@ class Dispatch:
         self._streaming = streaming
         self._leases = room.cache.waves(layer, wanted, counts, streaming, outside)
         self._open: deque[_Wave] = deque()
-        self._open_next()
+        try:
+            self._open_next()
+        except BaseException:
+            self.close()  # nobody has this dispatch yet
+            raise
 
     def __iter__(self) -> Iterator[Served]:
         """Who is here comes first. The parameters are valid until the next step."""
@@ -111,30 +115,30 @@ class Dispatch:
         lease = next(self._leases, None)
         if lease is None:
             return False
-        missing = lease.missing
-        misses = int(np.count_nonzero(missing))
-        hits = len(missing) - misses
+        misses = int(np.count_nonzero(lease.missing))
+        hits = len(lease.missing) - misses
         experts, slots = lease.experts.tolist(), lease.slots.tolist()  # hits first
-        arriving = self._claimed(experts[:hits]) if self._claim is not None else []
+        wave = _Wave(lease, experts[:hits], slots[:hits], [])
+        self._open.append(wave)  # first of all: whatever fails below, ``close`` ends the lease
+        if self._claim is not None:
+            self._claimed(wave)
         if misses:
             self.account.missed += experts[hits:]
             began = time.perf_counter()
-            arriving += self._room.transfer.demand(self._room.arena, self._layer, experts[hits:], slots[hits:])
+            try:
+                wave.arriving += self._room.transfer.demand(self._room.arena, self._layer, experts[hits:], slots[hits:])
+            except BaseException:
+                for expert in experts[hits:]:  # nobody will bring them
+                    self._room.cache.forget(self._layer, expert)
+                raise
             self.account.stall_seconds += time.perf_counter() - began
-        here, in_slots = experts[:hits], slots[:hits]
-        if self.account.late:
-            late = {fetch.expert for fetch in arriving}
-            in_slots = [slot for expert, slot in zip(here, in_slots, strict=True) if expert not in late]
-            here = [expert for expert in here if expert not in late]
-        self._open.append(_Wave(lease, here, in_slots, arriving))
         return True
 
-    def _claimed(self, hits: list[int]) -> list[Fetch]:
-        """Early fetches of ``hits`` that are still on the way."""
+    def _claimed(self, wave: _Wave) -> None:
+        """Early fetches of who is here: those still on the way arrive like the missing."""
         assert self._claim is not None
-        late = []
         first = self._layer * self._room.cache.experts
-        for expert in hits:
+        for expert in wave.here:
             fetch = self._claim(self._layer, first + expert)
             if fetch is None:
                 continue
@@ -143,8 +147,11 @@ class Dispatch:
                 fetch.result()
             else:
                 self.account.late.append(expert)
-                late.append(fetch)
-        return late
+                wave.arriving.append(fetch)
+        if wave.arriving:
+            late = {fetch.expert for fetch in wave.arriving}
+            wave.slots = [slot for expert, slot in zip(wave.here, wave.slots, strict=True) if expert not in late]
+            wave.here = [expert for expert in wave.here if expert not in late]
 
     def _landed(self, wave: _Wave) -> list[Fetch]:
         """Whoever has come; while nobody has, wait for the first. Raises ModelError when a read failed."""

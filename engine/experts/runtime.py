@@ -74,7 +74,9 @@ class ExpertRuntime:
                 if isinstance(tier, HostTier):
                     tier.follow(layout, cache.policy.priority, cache.resident_mask)
         self._rooms = list(rooms.values())
-        self.notes = [note for device, _ in stages for note in device.notes]
+        self.notes: list[str] = []
+        self._sources = [self.notes, *(device.notes for device, _ in stages)]
+        self._told = [0] * len(self._sources)  # sentences of each that ``news`` gave out
         planned = sum(slots.values())
         if self.slots < planned:
             self.notes.append(
@@ -328,7 +330,8 @@ class ExpertRuntime:
 
     def close(self) -> None:
         """End the I/O threads and give the arenas back."""
-        self._ahead.settle()
+        with suppress(RuntimeError):  # a card that gave up: readers and files go all the same
+            self._ahead.settle()
         for transfer in self._transfers:
             transfer.close()
         self._transfers.clear()
@@ -343,6 +346,21 @@ class ExpertRuntime:
         self._rooms_of.clear()
 
     # ------------------------------------------------------------------------------------------ looking in
+
+    def news(self) -> list[str]:
+        """What the user should know and was not told yet, in sentences: of this, of the devices and of their memory.
+        More may come at any time, since memory is pinned in the background and when it is first needed."""
+        news: list[str] = []
+        for number, source in enumerate(self._sources):
+            fresh = source[self._told[number] :]
+            self._told[number] += len(fresh)
+            news += fresh
+        return list(dict.fromkeys(news))
+
+    def hear(self, source: list[str]) -> None:
+        """Somebody's sentences for the user, to which others may be added from any thread."""
+        self._sources.append(source)
+        self._told.append(0)
 
     def layout_of(self, layer: int) -> ExpertLayout:
         """How an expert of ``layer`` lies in its slot."""

@@ -219,11 +219,19 @@ class Transfer:
     # ------------------------------------------------------------------------------------------ the readers
 
     def _start(self) -> None:
-        if not self._threads:
-            names = [f"{self._name}-{number}" for number in range(self.readers)]
-            self._threads = [threading.Thread(target=self._read_on, name=name, daemon=True) for name in names]
-            for thread in self._threads:
+        """Raises RuntimeError when the system starts no thread at all; one reader does."""
+        if self._threads:
+            return
+        for number in range(self.readers):
+            thread = threading.Thread(target=self._read_on, name=f"{self._name}-{number}", daemon=True)
+            try:
                 thread.start()
+            except RuntimeError:
+                if not self._threads:
+                    raise
+                log.warning("the system starts no more than %d readers", number)
+                break
+            self._threads.append(thread)
 
     def _read_on(self) -> None:
         stay_near(self._cpus)

@@ -7,6 +7,8 @@ in a sentence, and learning starts anew. Files are read without pickle, so an im
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import time
@@ -17,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from engine.errors import OptionError
 from engine.paths import data_dir
-from engine.prediction.shape import Shape, State
+from engine.prediction.shape import PHASES, Shape, State
 
 VERSION = 1
 KIND = "greenroom-profile"
@@ -42,15 +45,17 @@ class Profile:
     @property
     def requests(self) -> dict[str, int]:
         """Past requests kept, by phase."""
-        return {name.removeprefix("eam/"): len(table) for name, table in self.tables.items() if name.startswith("eam/")}
+        tables = {phase: self.tables.get(f"eam/{phase}") for phase in PHASES}
+        return {phase: len(table) for phase, table in tables.items() if table is not None and table.ndim}
 
     @property
     def tokens_learnt(self) -> dict[str, int]:
         """Tokens behind each fitted predictor."""
         learnt = {}
         for predictor, name in (("gate-fitted", "gate-fitted/0/rows"), ("call-sheet", "call-sheet/rows")):
-            if name in self.tables:
-                learnt[predictor] = int(self.tables[name])
+            table = self.tables.get(name)
+            if table is not None and table.shape == () and table.dtype.kind in "iu":
+                learnt[predictor] = int(table)
         return learnt
 
     @property
@@ -88,6 +93,7 @@ def save_profile(profile: Profile, path: Path | None = None) -> list[str]:
         "accuracy": profile.accuracy,
     }
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _clear_drafts(path)
     try:
         with draft.open("wb") as file:
             np.savez(file, **{_META: np.array(json.dumps(about))}, **tables)  # type: ignore[arg-type]
@@ -97,6 +103,15 @@ def save_profile(profile: Profile, path: Path | None = None) -> list[str]:
     finally:
         draft.unlink(missing_ok=True)
     return notes
+
+
+def _clear_drafts(path: Path) -> None:
+    """What programs that were killed while they saved left behind; others may be at it now."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        number = left.name.split(".")[-2]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
 
 
 def read_profile(path: Path) -> Profile:
@@ -144,8 +159,14 @@ def _described(path: Path, about: Any) -> Profile:
         str(about["signature"]),
         Shape(*numbers),
         saved=str(about.get("saved", "")),
-        accuracy=accuracy if isinstance(accuracy, dict) else {},
+        accuracy={name: shares for name, shares in accuracy.items() if _are_shares(shares)}
+        if isinstance(accuracy, dict)
+        else {},
     )
+
+
+def _are_shares(shares: Any) -> bool:
+    return isinstance(shares, list) and all(share is None or type(share) in (int, float) for share in shares)
 
 
 def load_profile(signature: str, shape: Shape) -> tuple[Profile, str]:
@@ -154,9 +175,12 @@ def load_profile(signature: str, shape: Shape) -> tuple[Profile, str]:
     An empty profile when there is none or it is unusable. The unusable file stays until the next save replaces it.
     """
     empty = Profile(signature, shape)
-    path = profile_path(signature)
-    if not path.exists():
-        return empty, ""
+    try:
+        path = profile_path(signature)
+        if not path.exists():
+            return empty, ""
+    except OSError as error:
+        return empty, f"What is learnt about this model cannot be kept: {error.strerror or error}."
     try:
         profile = read_profile(path)
         if profile.signature != signature:

@@ -83,7 +83,7 @@ def _restored(make: Callable[[], _P], state: State | None) -> _P:
         return predictor
     try:
         predictor.restore(state)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         log.warning("what %s had learnt does not fit and is forgotten: %s", predictor.name, error)
         return make()
     return predictor

@@ -190,6 +190,25 @@ def test_experts_that_need_the_card_are_left_to_it(
     loaded.close()
 
 
+def test_all_of_the_cards_are_helped_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "make_devices", lambda names: [stand_in()[0] for _ in names.split(",")])
+    tried: list[int] = []
+
+    def second_fails(*told: Any) -> Calibration:
+        tried.append(1)
+        if len(tried) == 2:
+            raise RuntimeError("too little RAM")
+        return PAYS
+
+    monkeypatch.setattr(helping, "calibrate", second_fails)
+    folder = make_tiny("qwen2_moe", tmp_path / "m")
+    loaded = opened(folder, device="cuda:0,cuda:1", compute_on_miss="calibrated")
+    assert any("cannot compute those of this model" in note for note in loaded.info.notes)
+    answer(loaded)
+    assert (len(tried), [room.helper for room in loaded.runtime._rooms]) == (2, [None, None])
+    loaded.close()
+
+
 def test_the_terminal_asks_for_it_by_name(
     card: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

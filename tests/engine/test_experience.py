@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.experience import Experience
+from engine.generation.generate import TextGenerator
+from engine.loading import LoadedModel, load
 from engine.messages import (
     CacheSnapshot,
     Cell,
@@ -18,7 +23,9 @@ from engine.messages import (
     ModelLoaded,
     Sampling,
 )
-from engine.prediction.profile import profile_path, read_profile
+from engine.prediction.predictors import Sample
+from engine.prediction.predictors.gate_fitted import GateFitted
+from engine.prediction.profile import Profile, profile_path, read_profile, save_profile
 from tests.engine.listening import Engine
 
 ASK = Generate("r", (ChatMessage("user", "Hello there"),), Sampling(temperature=1.0, seed=5, max_tokens=24))
@@ -82,11 +89,53 @@ def test_damaged_profile_is_put_aside_in_a_sentence(tiny_chat_model: Path) -> No
 
 @pytest.mark.parametrize("keys", [[], [5, 9, 2]])
 def test_warming_takes_what_there_is(tiny_chat_model: Path, keys: list[int]) -> None:
-    from engine.loading import load
-
     loaded = load(LoadModel(str(tiny_chat_model), experts="25%"))
     try:
         assert loaded.runtime.warm(np.array(keys, dtype=np.int64)) == len(keys)
         assert np.flatnonzero(loaded.runtime.resident_mask()).tolist() == sorted(keys)
     finally:
         loaded.close()
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "cleared", "imported"])
+def test_what_was_learnt_since_the_last_answer_is_saved_at_the_end(tiny_chat_model: Path, meanwhile: str) -> None:
+    command = LoadModel(str(tiny_chat_model), predictor="gate-fitted")
+    loaded = load(command)
+    experience = Experience(loaded, command)
+    try:
+        for _ in experience_answer(loaded, experience):
+            pass
+        fitted = experience.foresight.prompter.predictor
+        assert isinstance(fitted, GateFitted)
+        shape, random = fitted.shape, np.random.default_rng(1)
+        inputs = random.normal(size=(90, shape.layers, shape.hidden)).astype(np.float32)
+        scores = random.normal(size=(90, shape.layers, shape.experts)).astype(np.float32)
+        before = fitted.learnt
+        fitted.study(Sample(inputs, scores))
+        experience.passed()
+        end = time.monotonic() + 30
+        while fitted.learnt < before + 64:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        path = profile_path(loaded.info.signature)
+        if meanwhile == "cleared":
+            path.unlink()
+        elif meanwhile == "imported":
+            save_profile(Profile(loaded.info.signature, shape, {}))
+    finally:
+        experience.close()
+        loaded.close()
+    if meanwhile == "cleared":
+        assert not path.exists()
+    else:
+        learnt = {"gate-fitted": fitted.learnt} if meanwhile == "nothing" else {}
+        assert read_profile(path).tokens_learnt == learnt
+
+
+def experience_answer(loaded: LoadedModel, experience: Experience) -> Iterator[object]:
+    """An answer as a session gives it."""
+    experience.begin_request()
+    for step in TextGenerator(loaded, set()).complete([5, 17, 3, 99], Sampling(temperature=0, max_tokens=8)):
+        experience.passed()
+        yield step
+    experience.end_request()

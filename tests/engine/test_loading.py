@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from engine.errors import Cancelled, MemoryPlanError
+from engine.experts.store import DiskStore
 from engine.loading import load
 from engine.messages import LoadModel, Sampling
 
@@ -45,6 +46,22 @@ def test_a_budget_beyond_the_memory_is_refused_in_words(tiny_chat_model: Path, m
     monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=50_000_000))
     with pytest.raises(MemoryPlanError, match=r"Not enough RAM.*GB are missing"):
         load(LoadModel(str(tiny_chat_model), experts="100%"))
+
+
+def test_cancel_before_the_last_step_closes_what_was_opened(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[DiskStore] = []
+    honest = DiskStore.close
+    monkeypatch.setattr(DiskStore, "close", lambda self: closed.append(self) or honest(self))
+    said: list[str] = []
+    with pytest.raises(Cancelled):
+        load(
+            LoadModel(str(tiny_chat_model), experts="25%"),
+            lambda detail, fraction: said.append(detail),
+            lambda: said[-1:] == ["making room for experts"],
+        )
+    assert len(closed) == 1
 
 
 def test_cancel_ends_loading_at_the_next_step(tiny_chat_model: Path) -> None:

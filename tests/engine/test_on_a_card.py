@@ -23,12 +23,12 @@ from engine.experts.transfer import READERS
 from engine.generation import generate
 from engine.generation.generate import Repeated, TextGenerator
 from engine.loading import LoadedModel, load
-from engine.messages import Failed, LoadModel, ModelLoaded, Sampling
+from engine.messages import Failed, LoadModel, ModelLoaded, Sampling, Started
 from engine.replay.live import replay_live
 from engine.replay.trace import read_trace
 from engine.sessions.reader import recount
 from engine.verify import verify
-from tests.engine.experts.cards import StandIn, stand_in
+from tests.engine.experts.cards import PATIENCE, PinAll, StandIn, stand_in
 from tests.engine.listening import Engine, Talk
 from tests.families import make_tiny
 
@@ -167,6 +167,30 @@ def test_memory_under_a_card_is_pinned_and_let_go(cards: list[StandIn], tmp_path
     say(loaded)
     loaded.close()
     assert cards[0].pinner.pinned == []
+
+
+def test_memory_that_is_not_pinned_after_the_load_is_said_with_the_next_answer(
+    cards: list[StandIn], tiny_chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_refuse = threading.Event()
+
+    def refuse(self: PinAll, memory: torch.Tensor) -> bool:
+        assert may_refuse.wait(PATIENCE)
+        return False
+
+    monkeypatch.setattr(PinAll, "pin", refuse)
+    with Engine() as engine:
+        engine.send(LoadModel(str(tiny_chat_model), "25%", device="cuda", threads=1, predictor="none"))
+        assert not any("pin" in note for note in engine.wait_for(ModelLoaded).notes)
+        may_refuse.set()
+        (pinning,) = [thread for thread in threading.enumerate() if thread.name == "greenroom-pin"]
+        pinning.join()
+        talk = Talk(engine, tmp_path, "one")
+        talk.ask("Hello there, how are you today?")
+        talk.ask("And what else?")
+    first, second = engine.of(Started)
+    assert len([note for note in first.notes if "pins only 0.0 of" in note]) == 1
+    assert not any("pins only" in note for note in second.notes)
 
 
 def test_experts_that_the_card_has_no_memory_for_are_said_to_wait(

@@ -18,9 +18,12 @@ import torch
 from engine.errors import ModelError
 from engine.experts import card as card_module
 from engine.experts import host_tier
+from engine.experts.cache import ExpertCache
 from engine.experts.card import cpus_near_card
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, expert_layout
+from engine.experts.on_miss import Calibration, Helper
+from engine.experts.policies import make_policy
 from engine.experts.store import DiskStore
 from engine.loading import inspect
 from tests.families import EXPERTS, make_tiny
@@ -473,3 +476,21 @@ def test_the_processors_near_a_card_are_found_by_its_address(monkeypatch: pytest
     assert asked == ["0000:65:00.0"]
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
     assert cpus_near_card(torch.device("cuda:1")) == frozenset()
+
+
+def test_who_left_between_two_looks_is_fetched_and_nobody_stays_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute on miss asks who is in RAM, and a reader may send one of them away before the loan."""
+    disk = Counting()
+    tier = HostTier(disk, [LAYOUT] * LAYERS, 4 * LAYOUT.nbytes, pinned=False)
+    tier.lend(0, 1)
+    tier.give_back(0, 1)
+    disk.broken.add((0, 2))
+    monkeypatch.setattr(HostTier, "holds", lambda self, layer, expert: True)
+    cache = ExpertCache(4, LAYERS, EXPERTS, make_policy("lru", LAYERS, EXPERTS))
+    helper = Helper(Calibration((1, 64), (1e-6, 1e-6), 1.0, 0.0, 0.0), tier)
+    lent = helper.lend(cache, 0, np.array([1, 2]), np.ones(2, np.uint32))
+    assert list(lent) == [1]
+    assert disk.reads == {(0, 1): 1}
+    helper.give_back(0, lent)
+    assert sum(int(shelf.loans.sum()) for shelf in tier._shelf_of.values()) == 0
+    tier.close()

@@ -432,3 +432,45 @@ def test_slots_that_cannot_be_had_again_are_done_without(
         one.token(range(4), range(4), range(4), range(4))
         assert one.runtime.slots == 6
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+def test_readers_that_cannot_be_started_leave_no_expert_that_is_not_there(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, readers: int
+) -> None:
+    honest, started = threading.Thread.start, [0]
+
+    def start(self: threading.Thread) -> None:
+        started[0] += 1
+        if started[0] > readers:
+            raise RuntimeError("can't start new thread")
+        honest(self)
+
+    one = stage(16)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        one.runtime.begin_pass("decode", 1)
+        if readers:
+            assert list(one.serve(0, [3, 4]))  # one reader does
+        else:
+            with pytest.raises(RuntimeError, match="new thread"):
+                list(one.serve(0, [3, 4]))
+    cache = one.runtime._rooms[0].cache
+    assert (cache.resident, cache._pins.sum()) == (2 * readers, 0)
+    one.token([3, 4], [5])  # read at last, each found to be himself
+    assert one.resident(0, 3)
+
+
+def test_a_card_that_gave_up_does_not_keep_the_threads(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    one = stage(16)
+    one.token([3], [5])
+    transfer = one.runtime._transfers[0]
+    monkeypatch.setattr(one.runtime._ahead, "settle", gone)
+    one.runtime.close()
+    assert one.store.closed
+    assert not any(thread.is_alive() for thread in transfer._threads)

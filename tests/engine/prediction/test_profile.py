@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from engine.errors import OptionError
 from engine.messages import UseProfile
 from engine.prediction import profile as profiles
 from engine.prediction.deeds import use_profile
+from engine.prediction.predictors.eam import likely_first
 from engine.prediction.profile import (
     Profile,
     ProfileError,
@@ -215,3 +217,50 @@ def test_a_face_can_look_at_it_move_it_and_forget_it(tmp_path: Path) -> None:
         use_profile(UseProfile("model", "export"))
     with pytest.raises(OptionError, match="another model"):
         use_profile(UseProfile("other", "import", str(kept)))
+
+
+def test_a_folder_that_cannot_be_had_stops_no_load(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "profiles").write_text("in the way", encoding="utf-8")
+    profile, note = load_profile("a1b2", SHAPE)
+    assert profile.tables == {}
+    assert note.startswith("What is learnt about this model cannot be kept:")
+
+
+def test_what_a_killed_program_left_is_cleared_away(learnt: Profile) -> None:
+    folder = profile_path("a1b2").parent
+    dead, alive = (folder / f".a1b2.npz.{number}.part" for number in (999_999_999, os.getppid()))
+    other = folder / ".c3d4.npz.999999999.part"
+    for draft in (dead, alive, other):
+        draft.write_bytes(b"half")
+    save_profile(learnt)
+    assert not dead.exists()
+    assert alive.exists()  # of another window that is at it now
+    assert other.exists()  # of a model that has not been saved since
+
+
+SPOILT = (
+    np.array(7.0), np.array("text"), np.array([True]), np.zeros(0), np.full(3, np.nan), np.full((2, 4, 12), -1),
+    np.full((2, 4, 12), 1 << 62, np.uint64), np.array(1 << 63, np.uint64), np.zeros((3, 3), complex),
+)  # fmt: skip
+
+
+def test_tables_of_the_wrong_kind_are_put_aside_one_predictor_at_a_time(learnt: Profile) -> None:
+    path, random = profile_path("a1b2"), np.random.default_rng(0)
+    names = sorted(learnt.tables)
+    for spoilt in SPOILT:
+        for name in [*random.choice(names, 12, replace=False).tolist(), "eam/decode", "call-sheet/rows", "gate/curve"]:
+            written(path, ABOUT, **{**learnt.tables, name: spoilt})
+            profile, _ = load_profile("a1b2", SHAPE)
+            assert set(profile.requests) <= {"prefill", "decode"}
+            assert set(profile.tokens_learnt) <= {"gate-fitted", "call-sheet"}
+            for predictor in ("blend", "apprentice"):
+                prompter = Prompter(predictor, SHAPE, profile.tables)
+                likely_first(SHAPE, prompter.state())
+
+
+@pytest.mark.parametrize("accuracy", [{"gate": 5}, {"gate": ["much", None]}, {"gate": [True, 0.5]}, [0.5]])
+def test_accuracy_that_is_none_is_left_out(accuracy: object) -> None:
+    written(profile_path("a1b2"), {**ABOUT, "accuracy": accuracy})
+    profile, note = load_profile("a1b2", SHAPE)
+    assert (profile.accuracy, note) == ({}, "")
