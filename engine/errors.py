@@ -32,6 +32,16 @@ class SessionError(GreenroomError):
     """A conversation's log cannot be read or written."""
 
 
+class DataFolderError(GreenroomError, OSError):
+    """The folder with the user's data cannot be used. Made like an OSError: errno, why, folder."""
+
+    def __str__(self) -> str:
+        return (
+            f"The data folder {self.filename} cannot be used: {self.strerror}. Connect its disk, check its rights, or "
+            "set GREENROOM_DATA to another folder."
+        )
+
+
 class OptionError(GreenroomError):
     """An option has a value that means nothing; the text lists what would."""
 
@@ -40,12 +50,18 @@ class Cancelled(GreenroomError):
     """The user stopped the work; not a fault."""
 
 
+def memory_ran_out(error: Exception) -> bool:
+    """Whether this is a system's, or a library's, way of saying that there is no memory left."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text
+
+
 def explain(error: Exception) -> str:
     """One or two sentences for the user, for any error."""
     if isinstance(error, GreenroomError):
         return str(error)
     text = str(error)
-    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
+    if memory_ran_out(error):
         first = text.splitlines()[0][:160] if text else "no more to be had"
         return f"Memory ran out ({first}). Give experts less memory, choose a shorter context, or close other programs."
     if isinstance(error, ImportError):

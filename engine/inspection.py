@@ -12,7 +12,7 @@ from engine.errors import MemoryPlanError
 from engine.experts.device import Device, make_devices
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted, workspace_bytes
-from engine.loading import Inspection, choose_dtype, inspect, make_plan
+from engine.loading import Inspection, check_options, choose_dtype, inspect, make_plan
 from engine.messages import READ_MODES, LoadModel
 
 
@@ -22,6 +22,7 @@ def describe(command: LoadModel) -> dict[str, Any]:
     ``verdict`` is "fits", "fits with disk" or "too big"; then ``plan`` is None, ``shortfall_bytes`` says how much is
     missing and ``reason`` what to do.
     """
+    check_options(command)
     return OpenModel(inspect(command.source)).describe(command)
 
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from engine.errors import Cancelled, MemoryPlanError, ModelError, OptionError
+from engine.errors import Cancelled, MemoryPlanError, ModelError, OptionError, memory_ran_out
 from engine.experts.device import LANDINGS, CudaDevice, Device, make_devices
 from engine.experts.forward import IMPLEMENTATION, attach, compute_on_host
 from engine.experts.host_tier import HostTier
@@ -38,13 +38,14 @@ from engine.hardware.probes import computing_threads
 from engine.messages import COMPUTE_ON_MISS, PREFETCH, READ_MODES, LoadModel, ModelLoaded, Sampling
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
-from engine.models.skeleton import Skeleton, load_config, make_skeleton
+from engine.models.skeleton import Skeleton, in_short, load_config, make_skeleton
 
 log = logging.getLogger("greenroom.loading")
 
 Report = Callable[[str, float | None], None]
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
+MOST_THREADS = 4096
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -113,9 +114,9 @@ def load(
             raise Cancelled("Loading was stopped.")
         report(detail, fraction)
 
+    check_options(command)
     torch.set_num_threads(command.threads or computing_threads())
     threadpool_limits(1, user_api="blas")  # numpy's own threads would fight torch's for the cores
-    _check_options(command)
     step("reading headers", 0.0)
     found = inspect(command.source)
     devices = make_devices(command.device)
@@ -165,7 +166,12 @@ def load(
     return LoadedModel(model, tokenizer, runtime, device.torch_device, info, [m.path for m in found.index.modules])
 
 
-def _check_options(command: LoadModel) -> None:
+def check_options(command: LoadModel) -> None:
+    """Raise OptionError for a choice that nobody knows, or a number that means nothing."""
+    if not 0 <= command.threads <= MOST_THREADS:
+        raise OptionError(
+            f"{command.threads} is no number of threads; write 1 to {MOST_THREADS:,}, or 0 for all but one."
+        )
     for what, name, known in (
         ("way to decide about fetching ahead", command.prefetch, PREFETCH),
         ("way to read experts", command.reads, READ_MODES),
@@ -268,8 +274,10 @@ def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTra
             )
             model: PreTrainedModel = loaded[0]
             report: dict[str, Any] = loaded[1]
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"transformers could not load {found.folder.name}: {error}") from error
+        except Exception as error:  # whatever an architecture, a file or a damaged generation_config.json leads to
+            if memory_ran_out(error):
+                raise
+            raise ModelError(f"transformers could not load {found.folder.name}: {in_short(error)}") from error
     absent = sorted(report["missing_keys"]) or sorted(str(key) for key in report["mismatched_keys"])
     if absent:
         raise ModelError(
@@ -360,7 +368,7 @@ def _load_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerBase | None:
         try:
             return AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # any of a dozen kinds, from as many tokenizer classes
-            raise ModelError(f"The tokenizer of {folder.name} cannot be read: {error}") from error
+            raise ModelError(f"The tokenizer of {folder.name} cannot be read: {in_short(error)}") from error
 
 
 def _unique_tensors(model: PreTrainedModel) -> list[torch.Tensor]:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from engine.errors import DataFolderError
+
 POINTER = "moved.json"
 
 
@@ -66,27 +68,32 @@ def note_move(note: Moved) -> None:
 
 
 def data_dir() -> Path:
-    """The user's data folder; created on first use. OSError when it was moved to a place that is not there now."""
+    """The user's data folder; created on first use. DataFolderError when it cannot be, or was moved to a place that is
+    not there now."""
     override = os.environ.get("GREENROOM_DATA")
     note = moved() if not override else None
     folder = Path(override) if override else Path(note.folder) if note else default_dir()
     if note and not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the disk it was moved to is not there", str(folder))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+        raise DataFolderError(errno.ENOENT, "the disk it was moved to is not there", str(folder))
+    return _made(folder)
 
 
 def conversations_dir() -> Path:
     """One session log per conversation lives here."""
-    folder = data_dir() / "conversations"
-    folder.mkdir(exist_ok=True)
-    return folder
+    return _made(data_dir() / "conversations")
 
 
 def models_dir() -> Path:
     """Models that Greenroom itself builds, such as the demo."""
-    folder = data_dir() / "models"
-    folder.mkdir(exist_ok=True)
+    return _made(data_dir() / "models")
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "a file has its name" if isinstance(error, FileExistsError) else error.strerror
+        raise DataFolderError(error.errno or 0, why, str(folder)) from error
     return folder
 
 

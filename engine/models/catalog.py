@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.errors import GreenroomError
+from engine.errors import GreenroomError, explain
 from engine.messages import ModelSummary
 from engine.models import demo, hub
 from engine.models.folder import ModelFolder, hub_models, open_folder, resolve
+
+log = logging.getLogger("greenroom.models")
 
 
 def find_models(folders: Sequence[str] = ()) -> tuple[ModelSummary, ...]:
     """Everything usable or nearly so: the demo first, then the hub cache, then ``folders`` and their subfolders."""
     sources = ["demo", *hub_models()]
     for folder in folders:
+        sources.extend(_models_in(folder))
+    return tuple(summarize(source) for source in dict.fromkeys(sources))
+
+
+def _models_in(folder: str) -> list[str]:
+    try:
         path = Path(folder).expanduser()
         if (path / "config.json").is_file() or not path.is_dir():
-            sources.append(str(path))
-        else:
-            inside = sorted(str(entry.parent) for entry in path.glob("*/config.json"))
-            sources.extend(inside or [str(path)])
-    return tuple(summarize(source) for source in dict.fromkeys(sources))
+            return [str(path)]
+        return sorted(str(entry.parent) for entry in path.glob("*/config.json")) or [str(path)]
+    except (OSError, RuntimeError):  # not for us to see, or nobody's home: opening it says so
+        return [folder]
 
 
 def summarize(source: str) -> ModelSummary:
     """What ``source`` is, from config and headers; ``problem`` says why it cannot be used."""
-    if source == "demo" and not demo.is_built():
-        return ModelSummary(source, "Greenroom demo", built=False)
-    name = Path(source).name
+    name = "Greenroom demo" if source == "demo" else Path(source).name
     folder: ModelFolder | None = None
     try:
+        if source == "demo" and not demo.is_built():
+            return ModelSummary(source, name, built=False)
         folder = open_folder(resolve(source))
         return _summary(source, folder)
-    except GreenroomError as error:
+    except Exception as error:  # one that nobody foresaw must not hide the other models
+        if not isinstance(error, GreenroomError):
+            log.exception("%s could not be looked at", source)
         family = folder.family if folder else ""
-        return _unusable(source, folder.name if folder else name, str(error), family)
+        return _unusable(source, folder.name if folder else name, explain(error), family)
 
 
 def _unusable(source: str, name: str, problem: str, family: str) -> ModelSummary:
-    if not hub.is_partial(source):
+    try:
+        partial = hub.is_partial(source)
+    except OSError:
+        partial = False
+    if not partial:
         return ModelSummary(source, name, problem=problem, family=family)
     return ModelSummary(source, source, problem=f"Its download is not complete. {problem}", family=family, partial=True)
 

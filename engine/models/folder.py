@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ModelError
+from engine.errors import GreenroomError, ModelError
 from engine.models import demo
 from engine.models.headers import DTYPE_BYTES, TensorRef, read_headers
 
@@ -58,14 +58,12 @@ def resolve(source: str) -> Path:
 
     Raises ModelError when there is no such folder, with what to do.
     """
-    if source == "demo":
-        if not demo.is_built():
-            raise ModelError("The demo model is not built yet; run `python -m engine demo` once.")
-        return demo.demo_folder()
     if not source.strip():
         raise ModelError("No model was named; choose a folder, or a model in the hub cache.")
     try:
         return _resolve(source)
+    except GreenroomError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:  # no permission, no such ~user, a name that cannot be a path
         raise ModelError(
             f"{source[:200]} cannot be opened: {getattr(error, 'strerror', None) or str(error).rstrip('.')}."
@@ -73,6 +71,10 @@ def resolve(source: str) -> Path:
 
 
 def _resolve(source: str) -> Path:
+    if source == "demo":
+        if not demo.is_built():
+            raise ModelError("The demo model is not built yet; run `python -m engine demo` once.")
+        return demo.demo_folder()
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve() if not _is_snapshot(path) else path
@@ -101,7 +103,7 @@ def _open_folder(path: Path) -> ModelFolder:
         raise ModelError(f"{path} is no model: it has no config.json. Choose a folder in the Hugging Face layout.")
     try:
         config = json.loads(config_file.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"config.json in {path} is damaged ({error}); download it again.") from error
     if not isinstance(config, dict) or not config.get("model_type"):
         raise ModelError(f"config.json in {path} names no model_type, so its architecture is unknown.")
@@ -162,20 +164,30 @@ def hub_cache_dir() -> Path:
 
 
 def hub_models() -> list[str]:
-    """Names of the models in the hub cache, "owner/name"."""
-    cache = hub_cache_dir()
-    if not cache.is_dir():
+    """Names of the models in the hub cache, "owner/name"; none where it cannot be looked into."""
+    try:
+        cache = hub_cache_dir()
+        if not cache.is_dir():
+            return []
+    except (OSError, RuntimeError):
         return []
-    names = sorted(entry.name for entry in cache.glob("models--*") if (entry / "snapshots").is_dir())
+    names = sorted(entry.name for entry in cache.glob("models--*") if _has_snapshots(entry))
     return [name.removeprefix("models--").replace("--", "/") for name in names]
+
+
+def _has_snapshots(repo: Path) -> bool:
+    try:
+        return (repo / "snapshots").is_dir()
+    except OSError:  # somebody else's: listed, and opening it says what is wrong
+        return True
 
 
 def _hub_snapshot(name: str) -> Path | None:
     repo = hub_cache_dir() / ("models--" + name.replace("/", "--"))
     main = repo / "refs" / "main"
     if main.is_file():
-        snapshot = repo / "snapshots" / main.read_text("utf-8").strip()
-        if snapshot.is_dir():
+        snapshot = repo / "snapshots" / main.read_text("utf-8").strip()  # nothing, after a crash while it was written
+        if snapshot.is_dir() and _is_snapshot(snapshot):
             return snapshot
     snapshots = sorted(repo.glob("snapshots/*"), key=lambda entry: entry.stat().st_mtime)
     return snapshots[-1] if snapshots else None

@@ -10,7 +10,7 @@ import json
 import struct
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from engine.errors import ModelError
@@ -73,14 +73,26 @@ def weight_files(folder: Path) -> list[Path]:
 def _listed_files(folder: Path, index: Path) -> list[Path]:
     try:
         names = sorted({str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{INDEX_NAME} in {folder} is damaged ({error}); download it again.") from error
     if not names:
         raise ModelError(f"{INDEX_NAME} in {folder} lists no files; download it again.")
+    foreign = next((name for name in names if not _is_ours(name)), None)
+    if foreign is not None:
+        raise ModelError(
+            f"{INDEX_NAME} in {folder} lists {foreign[:100]!r}, which is no safetensors file inside the folder. It is "
+            "damaged, or up to no good; download it again from a source that you trust."
+        )
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise _missing(missing, len(names))
     return [folder / name for name in names]
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name in an index stays inside the folder on every system, and is a safetensors file's."""
+    ways = (PurePosixPath(name), PureWindowsPath(name))
+    return name.endswith(".safetensors") and not any(way.anchor or ".." in way.parts for way in ways)
 
 
 def _missing(names: list[str], of: int) -> ModelError:
@@ -103,9 +115,12 @@ def _read_header(file: Path) -> list[TensorRef]:
         entries = json.loads(text)
         if not isinstance(entries, dict):
             raise ValueError("it is no table of tensors")
-        entries.pop("__metadata__", None)
+        remarks = entries.pop("__metadata__", {})
+        if not isinstance(remarks, dict) or not all(isinstance(remark, str) for remark in remarks.values()):
+            raise ValueError("its __metadata__ is no table of texts")
         refs = [_tensor_ref(name, file, 8 + length, entry) for name, entry in entries.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _check_order(refs, 8 + length)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"The header of {file.name} is damaged ({error}); download the file again.") from error
     end = max((ref.offset + ref.nbytes for ref in refs), default=0)
     if end > size:
@@ -113,14 +128,28 @@ def _read_header(file: Path) -> list[TensorRef]:
             f"{file.name} is cut short: it should have at least {end:,} bytes and has {size:,}. "
             "The download seems incomplete; download the file again."
         )
+    if end < size and refs:
+        raise ModelError(f"{file.name} has {size - end:,} bytes that belong to no tensor; download the file again.")
     return refs
+
+
+def _check_order(refs: list[TensorRef], start: int) -> None:
+    """Tensors follow each other without gap and overlap, as the format demands; ValueError when they do not."""
+    due = start
+    for ref in sorted(refs, key=lambda ref: (ref.offset, ref.nbytes)):
+        if ref.offset != due:
+            raise ValueError(f"{ref.name} begins at byte {ref.offset:,} and the tensor before it ends at {due:,}")
+        due += ref.nbytes
 
 
 def _tensor_ref(name: str, file: Path, start: int, entry: dict[str, Any]) -> TensorRef:
     """One entry of a header. Raises ValueError when its parts contradict each other."""
     begin, end = entry["data_offsets"]
-    dtype, shape = str(entry["dtype"]), tuple(int(size) for size in entry["shape"])
+    dtype, shape = str(entry["dtype"]), tuple(entry["shape"])
+    if not all(type(number) is int and number >= 0 for number in (begin, end, *shape)):
+        raise ValueError(f"{name} has sizes that are no whole numbers")
+    name.encode("utf-8")  # half a character, which JSON can write, is no name
     nbytes = prod(shape) * DTYPE_BYTES.get(dtype, 0)
-    if not 0 <= begin <= end or (nbytes and nbytes != end - begin):
+    if begin > end or (dtype in DTYPE_BYTES and nbytes != end - begin):
         raise ValueError(f"{name} of shape {list(shape)} cannot be {end - begin} bytes of {dtype}")
     return TensorRef(name, file, start + begin, end - begin, dtype, shape)

@@ -135,7 +135,7 @@ def _read_json(name: str, commit: str, known: dict[str, HubFile], file: str) -> 
             raise DownloadError(f"The hub sends more of {file} than it has; try again later.")
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DownloadError(f"{file} of {name} is damaged on the hub ({error}).") from error
     if not isinstance(found, dict):
         raise DownloadError(f"{file} of {name} is damaged on the hub.")

@@ -93,6 +93,7 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
     """
     if not skeleton.experts:
         raise _no_experts(skeleton)
+    skeleton.check_top_k()
     mapping = get_model_conversion_mapping(model)
     renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
     converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]

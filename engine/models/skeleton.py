@@ -58,8 +58,21 @@ class Skeleton:
                 return self.model_class(self.config)
         except Exception as error:  # whatever an architecture trips over: a division by zero, a missing key
             raise ModelError(
-                f"config.json does not describe a {self.config.model_type} model that can be built: {_in_short(error)}"
+                f"config.json does not describe a {self.config.model_type} model that can be built: {in_short(error)}"
             ) from error
+
+    def check_top_k(self) -> None:
+        """Raise ModelError when the config wants more experts for a token than there are, or none."""
+        text_config, most = self.config.get_text_config(), max(module.num_experts for module in self.experts)
+        for name in TOP_K_NAMES:
+            value = getattr(text_config, name, None)
+            wanted = value if isinstance(value, list | tuple) else [] if value is None else [value]
+            # "top_k" alone may be a sampling setting, as older configs have it
+            if name != "top_k" and not all(isinstance(count, int) and 1 <= count <= most for count in wanted):
+                raise ModelError(
+                    f"config.json asks for {value} experts per token ({name}) and the model has {most} in a layer: "
+                    "config.json does not belong to these weights, or is damaged."
+                )
 
     @property
     def top_k(self) -> int:
@@ -92,10 +105,10 @@ def load_config(folder: ModelFolder) -> PretrainedConfig:
         with _importing:
             return AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each architecture checks its config in its own way
-        raise ModelError(f"config.json of {folder.name} is not valid: {_in_short(error)}") from error
+        raise ModelError(f"config.json of {folder.name} is not valid: {in_short(error)}") from error
 
 
-def _in_short(error: Exception) -> str:
+def in_short(error: Exception) -> str:
     """What an error of another library says, short enough for a sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{' '.join(lines)[:300]} ({type(error).__name__})"

@@ -99,6 +99,11 @@ def test_a_hub_snapshot_without_a_ref(cache: Path) -> None:
     assert resolve("owner/tiny-moe").name == COMMIT
 
 
+def test_a_ref_that_a_crash_left_empty(cache: Path) -> None:
+    (cache / "models--owner--tiny-moe" / "refs" / "main").write_text("", "utf-8")
+    assert resolve("owner/tiny-moe").name == COMMIT
+
+
 def test_an_interrupted_hub_download_names_what_is_missing(cache: Path) -> None:
     """The link is there and the blob is not."""
     snapshot = resolve("owner/tiny-moe")

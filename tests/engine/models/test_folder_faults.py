@@ -16,6 +16,9 @@ from safetensors.torch import load_file, save_file
 from engine.errors import ModelError
 from engine.loading import inspect, load
 from engine.messages import LoadModel
+from engine.models import catalog
+from engine.models.catalog import find_models
+from engine.models.folder import ModelFolder, open_folder
 from tests.families import REFUSED_FAMILIES, copy_model, make_tiny, tiny_config
 
 Tensors = dict[str, torch.Tensor]
@@ -103,7 +106,10 @@ def test_a_file_instead_of_a_folder(folder: Path) -> None:
     assert "is a file" in refusal(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"vocab_size": 3}', b"\xff\xfe\x00", b"null"])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[1]", b'{"vocab_size": 3}', b"\xff\xfe\x00", b"null", pytest.param(b'{"a":' * 99_999, id="deep")],
+)
 def test_a_damaged_config(folder: Path, text: bytes) -> None:
     (folder / "config.json").write_bytes(text)
     assert "config.json" in refusal(folder)
@@ -118,6 +124,9 @@ def test_a_damaged_config(folder: Path, text: bytes) -> None:
         {"hidden_act": "no_such_function"},
         {"layer_types": ["full_attention"]},
         {"num_experts": None},
+        {"num_experts_per_tok": 0},
+        {"num_experts_per_tok": 9},
+        {"num_experts_per_tok": -1},
     ],
 )
 def test_a_config_that_makes_no_model(folder: Path, values: dict[str, Any]) -> None:
@@ -199,7 +208,17 @@ def test_shards_without_their_index(tmp_path: Path) -> None:
     assert "model.safetensors.index.json" in refusal(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": {"a": 1}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"weight_map": []}',
+        '{"weight_map": {}}',
+        '{"weight_map": {"a": 1}}',
+        pytest.param("[" * 99_999, id="deep"),
+    ],
+)
 def test_a_damaged_index(tmp_path: Path, text: str) -> None:
     folder = make_tiny("qwen2_moe", tmp_path, shards=2)
     (folder / "model.safetensors.index.json").write_text(text, "utf-8")
@@ -224,12 +243,49 @@ def test_a_file_cut_short(folder: Path, keep: int) -> None:
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}',
         b'{"a": {"dtype": "F32", "shape": "x", "data_offsets": [0, 4]}}',
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}',
+        b'{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0.0, 4.0]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},'
+        b' "b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"\\ud800": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"__metadata__": {"a": 5}}',
+        b'{"__metadata__": []}',
+        pytest.param(b"[" * 99_999, id="deep"),
         b"\xff\xfe",
     ],
 )
 def test_a_damaged_header(folder: Path, header: bytes) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
     assert "The header of model.safetensors is damaged" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["../{}", "{folder}/{}", "..\\{}", "C:\\{}", "sub/../../{}", "weights.bin"])
+def test_an_index_that_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    folder = make_tiny("qwen2_moe", tmp_path / "model", shards=2)
+    index = folder / "model.safetensors.index.json"
+    listed = json.loads(index.read_text("utf-8"))
+    first, second = sorted(set(listed["weight_map"].values()))
+    (tmp_path / first).write_bytes((folder / first).read_bytes())
+    (folder / first).rename(folder / "weights.bin")
+    places = {first: name.format(first, folder=tmp_path), second: second}
+    listed["weight_map"] = {tensor: places[file] for tensor, file in listed["weight_map"].items()}
+    index.write_text(json.dumps(listed), "utf-8")
+    assert "no safetensors file inside the folder" in refusal(folder)
+
+
+def test_bytes_after_the_last_tensor(folder: Path) -> None:
+    with (folder / "model.safetensors").open("ab") as file:
+        file.write(bytes(64))
+    assert "64 bytes that belong to no tensor" in refusal(folder)
+
+
+def test_advice_that_is_no_table(folder: Path) -> None:
+    (folder / "generation_config.json").write_text("[1]", "utf-8")
+    assert "transformers could not load" in refusal(folder)
 
 
 def test_an_expert_missing_in_the_middle_is_named(folder: Path) -> None:
@@ -316,3 +372,30 @@ def test_an_unreadable_folder(folder: Path, as_nobody: None) -> None:
     finally:
         if os.geteuid() != 65534:
             folder.chmod(0o755)
+
+
+def test_a_folder_that_nobody_may_look_into_hides_no_other(folder: Path, as_nobody: None) -> None:
+    if os.geteuid() != 65534:
+        folder.chmod(0)
+    try:
+        listed = {model.source: model.problem for model in find_models([str(folder), "~nobody-of-that-name/models"])}
+    finally:
+        if os.geteuid() != 65534:
+            folder.chmod(0o755)
+    assert "demo" in listed
+    assert "annot be" in listed[str(folder)]
+    assert "cannot be opened" in listed["~nobody-of-that-name/models"]
+
+
+def test_one_model_that_trips_the_program_hides_no_other(
+    whole: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trips(path: Path) -> ModelFolder:
+        if path == folder.resolve():
+            raise ZeroDivisionError("nobody thought of this")
+        return open_folder(path)
+
+    monkeypatch.setattr(catalog, "open_folder", trips)
+    listed = {model.source: model for model in find_models([str(folder), str(whole)])}
+    assert "nobody thought of this" in listed[str(folder)].problem
+    assert listed[str(whole)].experts == 8
