@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
@@ -12,11 +13,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import menu
-from environment import ROOT, read_stamp, ready, write_stamp
+from environment import ROOT, ready
 from lines import lines_of
 from progress import Progress, Stopped
+from stamp import Stamp, read_stamp, write_stamp
 from start_error import ProgramDied, StartError, from_os
 from window import Window, can_show
 
@@ -131,7 +134,7 @@ def _make_demo(python: Path, progress: Progress) -> None:
     progress.step("demo", "Preparing the demo model (once)")
     path = _built_demo(python, progress)
     if path is not None:
-        write_stamp(folder, replace(stamp, demo=str(path), demo_for=built_for))
+        _remember(folder, replace(stamp, demo=str(path), demo_for=built_for))
     else:
         progress.say("The window opens without the demo model; any other model works.")
 
@@ -202,8 +205,7 @@ def _watch(python: Path, progress: Window) -> int:
     ProgramDied when it died: what it said last, and what can be done.
     """
     folder = ROOT / ".venv"
-    log = folder / "window.log"
-    with log.open("w+", encoding="utf-8", errors="replace") as said:
+    with _record(folder) as said:
         program = subprocess.Popen(
             [str(python), "-m", "app"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said
         )
@@ -220,8 +222,24 @@ def _watch(python: Path, progress: Window) -> int:
         words = [line.rstrip() for line in said if line.strip()][-_LAST_WORDS:]
     stamp = read_stamp(folder)
     if stamp is not None:  # it may be the libraries: look at them before the next start
-        write_stamp(folder, replace(stamp, checked=False))
-    raise ProgramDied(_last_words(code, words), log)
+        _remember(folder, replace(stamp, checked=False))
+    raise ProgramDied(_last_words(code, words), Path(said.name))
+
+
+def _record(folder: Path) -> IO[str]:
+    """Where the program's words go: beside its libraries, or among temporary files when that folder is not ours."""
+    try:
+        return (folder / "window.log").open("w+", encoding="utf-8", errors="replace")
+    except OSError:
+        return tempfile.NamedTemporaryFile(
+            "w+", encoding="utf-8", errors="replace", prefix="greenroom-", suffix=".log", delete=False
+        )
+
+
+def _remember(folder: Path, stamp: Stamp) -> None:
+    """Write the stamp, unless somebody else keeps the environment: what it would save costs a moment only."""
+    with contextlib.suppress(OSError):
+        write_stamp(folder, stamp)
 
 
 def _last_words(code: int, words: Sequence[str]) -> str:

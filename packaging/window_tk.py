@@ -26,7 +26,7 @@ class ProgressWindow:
 
     def __init__(self) -> None:
         _sharp_on_windows()
-        self.root = tkinter.Tk(className="greenroom")
+        self.root = tkinter.Tk(baseName="greenroom", className="greenroom")  # X11: the desktop entry's name
         self.root.withdraw()
         self.state, self.feed, self.code = State(), Feed(), 0
         self.colors = window_state.colors()

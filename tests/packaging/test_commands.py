@@ -49,6 +49,23 @@ def test_a_program_that_dies_is_told_with_its_last_words_and_its_libraries_are_l
     assert not read_stamp(checkout / ".venv").checked
 
 
+def test_a_program_in_somebody_elses_folder_is_watched_too(checkout, monkeypatch):
+    """The folder's refusal is faked, since a superuser is refused nothing."""
+    real = Path.open
+
+    def refuse(self, mode="r", *arguments, **options):
+        if checkout in self.parents and mode != "r":
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, mode, *arguments, **options)
+
+    (checkout / "app" / "__main__.py").write_text("raise SystemExit('no')")
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(StartError) as died:
+        commands._watch(checkout / ".venv" / "bin" / "python", Window(checkout / ".venv", []))
+    assert died.value.log.read_text() == "no\n"
+    died.value.log.unlink()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals are told apart on POSIX")
 def test_a_program_that_the_system_killed_may_have_wanted_too_much_memory(checkout):
     with pytest.raises(StartError, match=r"the system ended it \(SIGKILL\).*memory ran out"):

@@ -11,10 +11,12 @@ import sys
 import time
 import venv
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pip
 import pytest
+from stamp import Stamp, requirements, write_stamp
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"  # a port that nobody answers
@@ -161,6 +163,21 @@ def test_a_folder_that_may_only_be_read(checkout):
     sentence = the_sentence(start(checkout, "setup", within=locked, **OFFLINE))
     assert f"{checkout} may not be written to" in sentence
     assert "your home folder" in sentence
+
+
+@mounts
+@pytest.mark.parametrize("words", [(), ("--window",)])
+def test_a_finished_environment_in_a_folder_that_may_only_be_read_is_used(checkout, words):
+    """As on a computer where somebody else set it up. No screen: a window would be an error here."""
+    venv.create(checkout / ".venv", symlinks=True)
+    (checkout / "app").mkdir()
+    (checkout / "app" / "__main__.py").write_text("import sys; print('window'); sys.exit(7)")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    made = Stamp(requirements(checkout), python, "cpu", checked=True, demo=str(checkout))
+    write_stamp(checkout / ".venv", replace(made, demo_for=str(checkout.parent)))
+    locked = f'mount --bind "{checkout}" "{checkout}" && mount -o remount,ro,bind "{checkout}"'
+    answer = start(checkout, *words, within=locked, GREENROOM_DATA=str(checkout.parent), DISPLAY="", WAYLAND_DISPLAY="")
+    assert (answer.stdout, answer.returncode) == ("window\n", 7), answer.stderr
 
 
 def old_pythons():
