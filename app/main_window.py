@@ -6,9 +6,9 @@ import base64
 import logging
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeyEvent, QKeySequence, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QByteArray, Qt, Signal, Slot
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
 from app import messages
 from app.answer_style import AnswerStyle, in_words
@@ -17,21 +17,22 @@ from app.chat.composer import Composer
 from app.chat.controller import ChatController
 from app.chat.counting import PromptCounter
 from app.chat.empty import EmptyState
-from app.chat.transcript import COLUMN_WIDTH, Transcript
+from app.chat.transcript import Transcript
+from app.columns import ROOM_FOR_ALL, Columns
 from app.conversations import Conversations
 from app.dialogs.model_picker import ModelPicker
 from app.drafts import Drafts
 from app.engine_client import EngineClient
 from app.export import Exporter
+from app.menus import Menus
 from app.model_state import ModelState
 from app.panels_column import PanelsColumn
 from app.panels_link import connect_panels
 from app.settings import Settings
-from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.surfaces import Surfaces
-from app.theme import BODY, Theme, space
+from app.theme import Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
 from engine.messages import LoadModel, ModelLoaded, Sampling
@@ -39,9 +40,6 @@ from engine.messages import LoadModel, ModelLoaded, Sampling
 log = logging.getLogger("greenroom.window")
 
 SHUTDOWN_SECONDS = 5.0
-ROOM_FOR_ALL = 900  # px of width; below it the panels fold by themselves
-ROOM_FOR_SIDEBAR = 640
-ROOM_BESIDE_SHEET = 420  # px that the chat needs beside the side sheet; with less it lies below it
 
 
 class MainWindow(QMainWindow):
@@ -71,14 +69,14 @@ class MainWindow(QMainWindow):
         self.counter = PromptCounter(client, self.state, self.chat, self.composer, self.style_of_answers, self)
         self.drafts = Drafts(conversations.parent / "drafts", self.composer, self.chat, self)
         self._lay_out()
-        self.undo_toast = Toast(theme, self._middle, self.composer)
-        self.toast = Toast(theme, self._middle, self.composer, below=self.undo_toast)
+        self.undo_toast = Toast(theme, self.columns.middle, self.composer)
+        self.toast = Toast(theme, self.columns.middle, self.composer, below=self.undo_toast)
         self.conversations = Conversations(
             conversations, self.sidebar, self.chat, self.drafts, self.toast, self.undo_toast, self.background, self
         )
         self.exporter = Exporter(self, settings, self.background, self.toast)
         self.surfaces = Surfaces(self, conversations)
-        self._make_menus()
+        self.menus = Menus(self)
         self._connect()
         self._restore()
         self._style_changed()
@@ -94,25 +92,7 @@ class MainWindow(QMainWindow):
         self.centre = QStackedWidget()
         self.centre.addWidget(self.empty)
         self.centre.addWidget(self.transcript)
-        middle = QWidget()
-        column = QVBoxLayout(middle)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.centre, 1)
-        self._composer_row = QVBoxLayout()
-        self._composer_row.addWidget(self.composer)
-        column.addLayout(self._composer_row)
-        self._middle = middle
-        self._middle_column = column
-        self.columns = QSplitter(Qt.Orientation.Horizontal)
-        self.columns.setHandleWidth(1)
-        self.columns.setChildrenCollapsible(False)
-        for widget in (self.sidebar, middle, self.panels):
-            self.columns.addWidget(widget)
-        self.columns.setStretchFactor(1, 1)
-        self.sidebar.setMinimumWidth(180)
-        self._fit_panels()
-        middle.setMinimumWidth(240)
+        self.columns = Columns(self.theme, self.settings, self.sidebar, self.centre, self.composer, self.panels)
         whole = QWidget()
         rows = QVBoxLayout(whole)
         rows.setContentsMargins(0, 0, 0, 0)
@@ -121,6 +101,7 @@ class MainWindow(QMainWindow):
         rows.addWidget(self.columns, 1)
         self.setCentralWidget(whole)
         self.sheet = SideSheet(self.theme, self.style_of_answers, whole)
+        self.columns.put_over(self.sheet)
         self.setTabOrder(self.composer.input, self.composer.options)
         self.setTabOrder(self.composer.options, self.composer.files)
         self.setTabOrder(self.composer.files, self.composer.action)
@@ -131,9 +112,7 @@ class MainWindow(QMainWindow):
         stored = QByteArray(base64.b64decode(settings.geometry.encode("ascii", "ignore") or b""))
         if stored.isEmpty() or not self.restoreGeometry(stored):
             self.resize(1440, 900)
-        self._show_columns(settings.sidebar_open, settings.panels_open)
-        side, right = int(settings.sidebar_width), int(settings.panels_width)
-        self.columns.setSizes([side, max(320, self.width() - side - right), right])
+        self.columns.restore(self.width())
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -141,99 +120,9 @@ class MainWindow(QMainWindow):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        before, now = event.oldSize().width() if event.oldSize().isValid() else ROOM_FOR_ALL, self.width()
-        for limit in (ROOM_FOR_ALL, ROOM_FOR_SIDEBAR):
-            if (before < limit) != (now < limit):  # fold where it gets too narrow, unfold what was open before
-                self._show_columns(
-                    self.settings.sidebar_open and now >= ROOM_FOR_SIDEBAR,
-                    self.settings.panels_open and now >= ROOM_FOR_ALL,
-                )
+        before = event.oldSize().width() if event.oldSize().isValid() else ROOM_FOR_ALL
+        self.columns.resized(before, self.width())
         self.composer.set_room(round(0.35 * self.height()) - space(20))
-        QTimer.singleShot(0, self._place_composer)
-
-    def _show_columns(self, sidebar: bool, panels: bool) -> None:
-        panels = panels and not self.panels.empty
-        self.sidebar.setVisible(sidebar)
-        self.panels.setVisible(panels)
-        self._show_sidebar.setChecked(sidebar)
-        self._show_panels.setChecked(panels)
-        QTimer.singleShot(0, self._place_composer)
-
-    @Slot()
-    def _place_composer(self) -> None:
-        """The composer is as wide as the text above it."""
-        beside = self._place_sheet()
-        self._middle_column.setContentsMargins(0, 0, beside, 0)
-        side = max(space(6), (self._middle.width() - beside - COLUMN_WIDTH) // 2)
-        self._composer_row.setContentsMargins(side, space(2), side, space(5))
-
-    def _place_sheet(self) -> int:
-        """The sheet covers the panels where they are, else a part of the middle that gives way: so much of it, px."""
-        columns = self.columns.geometry()
-        panels = self.panels.width() if self.panels.isVisibleTo(self) else 0
-        width = min(max(panels, SHEET_WIDTH), columns.width())
-        self.sheet.setGeometry(columns.right() + 1 - width, columns.top(), width, columns.height())
-        room = self._middle.width() - (width - panels)
-        return width - panels if self.sheet.isVisibleTo(self) and room >= ROOM_BESIDE_SHEET else 0
-
-    # ---------------------------------------------------------------------------------------------- menus
-
-    def _make_menus(self) -> None:
-        bar = self.top.menus
-        file = bar.addMenu(self.tr("&File"))
-        self._add(file, self.tr("&New chat"), "Ctrl+N", self.new_chat)
-        self._add(file, self.tr("Open &model…"), "Ctrl+L", self.open_picker)
-        file.addSeparator()
-        self._copy_all = self._add(file, self.tr("&Copy conversation"), "Ctrl+Shift+C", self.conversations.copy_all)
-        self._export = self._add(file, self.tr("&Export conversation…"), "Ctrl+E", self.export)
-        self._add(file, self.tr("&Import conversations…"), "", self.conversations.ask_for_import)
-        self._undo = self._add(file, self.tr("&Undo delete"), "Ctrl+Shift+Z", self.conversations.undo)
-        file.addSeparator()
-        preferences = self._add(file, self.tr("&Preferences…"), "Ctrl+,", self.surfaces.open_preferences)
-        preferences.setMenuRole(QAction.MenuRole.PreferencesRole)
-        file.addSeparator()
-        quit_action = self._add(file, self.tr("&Quit"), "Ctrl+Q", self.close)
-        quit_action.setMenuRole(QAction.MenuRole.QuitRole)
-        session = bar.addMenu(self.tr("&Session"))
-        self._add(session, self.tr("&What if…"), "Ctrl+Shift+W", self.surfaces.open_what_if)
-        self._add(session, self.tr("What was &learnt…"), "Ctrl+Shift+L", self.surfaces.open_profile)
-        session.addSeparator()
-        self._stop = self._add(session, self.tr("&Stop the answer"), "Ctrl+.", self.stop)
-        view = bar.addMenu(self.tr("&View"))
-        self._show_sidebar = self._add(view, self.tr("&Conversations"), "Ctrl+B", self._toggle_sidebar)
-        self._show_panels = self._add(view, self.tr("&Panels"), "Ctrl+J", self._toggle_panels)
-        for action in (self._show_sidebar, self._show_panels):
-            action.setCheckable(True)
-        self.panels.actions_for(view.addMenu(self.tr("Pa&nels shown")))
-        self._add(view, self.tr("&Search conversations"), "Ctrl+K", self.search)
-        view.addSeparator()
-        themes = view.addMenu(self.tr("&Theme"))
-        group = QActionGroup(self)
-        for name, text in (
-            ("system", self.tr("Like the &system")),
-            ("light", self.tr("&Light")),
-            ("dark", self.tr("&Dark")),
-        ):
-            action = themes.addAction(text)
-            action.setCheckable(True)
-            action.setChecked(self.settings.theme == name)
-            action.setData(name)
-            group.addAction(action)
-        group.triggered.connect(lambda action: self.set_theme(action.data()))
-        self._themes = group
-        help_menu = bar.addMenu(self.tr("&Help"))
-        self._add(help_menu, self.tr("&Keyboard"), "F1", self.surfaces.show_keys)
-        self._add(help_menu, self.tr("&Welcome"), "", self.surfaces.show_welcome)
-        about = self._add(help_menu, self.tr("&About Greenroom"), "", self.surfaces.show_about)
-        about.setMenuRole(QAction.MenuRole.AboutRole)
-
-    def _add(self, menu: QMenu, text: str, keys: str, slot: object) -> QAction:
-        action = menu.addAction(text)
-        if keys:
-            action.setShortcut(QKeySequence(keys))
-        action.triggered.connect(slot)
-        self.addAction(action)
-        return action
 
     # ------------------------------------------------------------------------------------------- wiring
 
@@ -247,8 +136,6 @@ class MainWindow(QMainWindow):
         self.composer.sent.connect(self.send)
         self.composer.stopped.connect(self.stop)
         self.composer.options_wanted.connect(self.sheet.toggle)
-        self.sheet.opened.connect(self._place_composer)
-        self.sheet.closed.connect(self._place_composer)
         self.sheet.closed.connect(self.composer.setFocus)
         self.style_of_answers.changed.connect(self._style_changed)
         self.composer.input.paged.connect(self.transcript.page)
@@ -257,7 +144,6 @@ class MainWindow(QMainWindow):
         self.empty.load_demo.connect(self.surfaces.load_demo)
         self.empty.cancelled.connect(self.state.cancel)
         self.transcript.link_clicked.connect(lambda address: messages.ask_to_open(self, address))
-        self.columns.splitterMoved.connect(self._place_composer)
         self.chat.busy_changed.connect(self._refresh)
         self.chat.session_changed.connect(self._session_changed)
         self.chat.context_used.connect(self._show_context)
@@ -265,7 +151,7 @@ class MainWindow(QMainWindow):
         self.state.changed.connect(self._refresh)
         self.state.loaded.connect(self._model_loaded)
         self.state.refused.connect(self._model_refused)
-        self.panels.changed.connect(self._panels_changed)
+        self.panels.changed.connect(self.columns.panels_changed)
         connect_panels(self.panels, self.chat)
         self.client.stopped.connect(self._engine_stopped)
 
@@ -309,10 +195,7 @@ class MainWindow(QMainWindow):
         else:
             hint = self.tr("Type already; you can send once the model is ready")
         self.composer.set_state(ready, busy, hint)
-        self._export.setEnabled(self.chat.session.path is not None)
-        self._copy_all.setEnabled(bool(self.chat.session.turns))
-        self._undo.setEnabled(self.conversations.can_undo)
-        self._stop.setEnabled(busy or state.loading is not None)
+        self.menus.refresh()
         self.chat.refresh_actions()
         self.sidebar.set_writing(self.chat.writing_in)
         self.centre.setCurrentWidget(self.empty if self.transcript.empty else self.transcript)
@@ -357,13 +240,6 @@ class MainWindow(QMainWindow):
         self.sidebar.select(session.path)
         self._refresh()
 
-    @Slot()
-    def _panels_changed(self) -> None:
-        """A column with nothing in it folds; a panel that comes back unfolds it."""
-        shown = not self.panels.empty
-        if shown != self.panels.isVisibleTo(self) and (not shown or self.settings.panels_open):
-            self._show_columns(self.sidebar.isVisibleTo(self), shown and self.width() >= ROOM_FOR_ALL)
-
     # ------------------------------------------------------------------------------------------ what one can do
 
     @Slot()
@@ -394,7 +270,7 @@ class MainWindow(QMainWindow):
     def search(self) -> None:
         """To the search field, unfolding its column."""
         if not self.sidebar.isVisibleTo(self):
-            self._toggle_sidebar()
+            self.columns.toggle_sidebar()
         self.sidebar.start_search()
 
     @Slot()
@@ -442,49 +318,22 @@ class MainWindow(QMainWindow):
         leaf = self.chat.session.leaf if self.chat.session.path == path else None
         self.exporter.export(path, title, leaf)
 
-    @Slot()
-    def _toggle_sidebar(self) -> None:
-        shown = self.settings.sidebar_open = not self.sidebar.isVisibleTo(self)
-        self._show_columns(shown, self.panels.isVisibleTo(self) and (self.width() >= ROOM_FOR_ALL or not shown))
-
-    @Slot()
-    def _toggle_panels(self) -> None:
-        shown = self.settings.panels_open = not self.panels.isVisibleTo(self)
-        if shown and self.panels.empty:
-            self.panels.bring_back()
-        self._show_columns(self.sidebar.isVisibleTo(self) and (self.width() >= ROOM_FOR_ALL or not shown), shown)
-
-    @Slot(bool, bool)
-    def set_columns(self, sidebar: bool, panels: bool) -> None:
-        """Show or fold the conversations and the panels, and keep it so."""
-        self.settings.sidebar_open, self.settings.panels_open = sidebar, panels
-        if panels and self.panels.empty:
-            self.panels.bring_back()
-        self._show_columns(sidebar, panels)
-
     @Slot(str)
     def set_theme(self, name: str) -> None:
         """ "system", "light" or "dark", and keep it so."""
         self.settings.theme = name
         self.theme.set_mode(name)  # type: ignore[arg-type]
-        for action in self._themes.actions():
-            action.setChecked(action.data() == name)
+        self.menus.show_theme(name)
 
     @Slot(int)
     def set_font_size(self, size: int) -> None:
         """Running text has this size, px, everything else its proportion to it; and keep it so."""
         self.settings.font_size = size
         self.theme.set_font_size(size)
-        self._fit_panels()
+        self.columns.fit_panels()
         session = self.chat.session
         if session.path is not None and session.turns:  # bubbles and their buttons are as large as their letters were
             self.chat.open(session.path)
-
-    def _fit_panels(self) -> None:
-        """Larger letters want a wider column: nothing in it may be cut off."""
-        inside = self.panels.widget()
-        wanted = inside.minimumSizeHint().width() + space(4) if inside and self.theme.font_size > BODY else 0
-        self.panels.setMinimumWidth(max(280, wanted))
 
     @Slot()
     def forget_picker(self) -> None:
@@ -529,10 +378,6 @@ class MainWindow(QMainWindow):
     def _remember(self) -> None:
         settings = self.settings
         settings.geometry = base64.b64encode(self.saveGeometry().data()).decode("ascii")
-        left, _, right = self.columns.sizes()
-        if left:
-            settings.sidebar_width = left
-        if right:
-            settings.panels_width = right
+        self.columns.remember()
         self.panels.remember()
         settings.loading_source = ""

@@ -100,7 +100,7 @@ class Surfaces(QObject):
             made = Preferences(window.theme, window.settings, window.state, window.panels, self._busy, window)
             made.theme_chosen.connect(window.set_theme)
             made.font_size_chosen.connect(window.set_font_size)
-            made.columns_chosen.connect(window.set_columns)
+            made.columns_chosen.connect(window.columns.choose)
             made.policy_chosen.connect(window.forget_picker)
             made.reload_wanted.connect(self.reload)
             made.data.moved.connect(self._move)

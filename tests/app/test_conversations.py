@@ -322,7 +322,7 @@ def test_several_deletions_are_undone_together(window: MainWindow, qtbot) -> Non
     for path in paths:
         window.conversations.delete(path, path.stem)
     assert "3 conversations" in window.undo_toast.label.text() and titles(window) == []
-    window._undo.trigger()
+    window.menus.undo.trigger()
     qtbot.waitUntil(lambda: len(titles(window)) == 3)
     assert all(path.exists() for path in paths)
 
@@ -488,7 +488,7 @@ def test_exports_to_read_show_the_branch_that_is_seen_or_all(window: MainWindow,
         assert "Second version" in text and text.count("First version") <= 2  # as the conversation's title
         _export(window, tmp_path / f"all {name}", f"{kind} with all branches", qtbot)
         assert "In place of “Second version”" in (tmp_path / f"all {name}").read_text("utf-8")
-    window._copy_all.trigger()
+    window.menus.copy_all.trigger()
     copied, exported = QGuiApplication.clipboard().text(), (tmp_path / "a.md").read_text("utf-8")
     assert copied[copied.index("## You") :] == exported[exported.index("## You") :]
 
@@ -502,7 +502,7 @@ def _export(window: MainWindow, target: Path, wanted: str, qtbot) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(QFileDialog, "getSaveFileName", choose)
         window.toast.dismiss()
-        window._export.trigger()
+        window.menus.export.trigger()
         qtbot.waitUntil(lambda: window.toast.isVisible())
     assert str(target) in window.toast.label.text()
     assert window.exporter.dialog is None

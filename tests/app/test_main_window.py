@@ -436,11 +436,11 @@ def test_an_export_that_fails_says_why_and_is_written_off_the_gui_thread(
     qtbot.waitUntil(lambda: not window.chat.busy)
     (tmp_path / "a folder.html").mkdir()
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "a folder.html"), ""))
-    window._export.trigger()
+    window.menus.export.trigger()
     qtbot.waitUntil(lambda: window.exporter.dialog is not None)
     writers: list[threading.Thread] = []
     monkeypatch.setattr("app.export.export_markdown", lambda *a: writers.append(threading.current_thread()))
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "a.md"), ""))
-    window._export.trigger()
+    window.menus.export.trigger()
     qtbot.waitUntil(lambda: bool(writers))
     assert writers[0] is not threading.main_thread()

@@ -56,7 +56,7 @@ def test_theme(bench: Bench) -> None:
     choose(dialog.theme_choice, "dark")
     assert bench.window.theme.is_dark
     assert Settings(bench.data / "settings.json").theme == "dark"
-    checked = [action.data() for action in bench.window._themes.actions() if action.isChecked()]
+    checked = [action.data() for action in bench.window.menus.themes.actions() if action.isChecked()]
     assert checked == ["dark"]  # the menu says the same
     choose(dialog.theme_choice, "light")
     assert not bench.window.theme.is_dark
