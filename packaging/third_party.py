@@ -50,20 +50,12 @@ def parts_of(collected: Iterable[str | Path], resources: Path, tools: Iterable[s
     collected: paths of the files as they are on this machine. resources: the program's own folder of fonts and models.
     Raises LicenceMissing.
     """
-    files = {Path(file).resolve() for file in collected}
+    files = sorted({Path(file).resolve() for file in collected})
     owners = _owners()
-    found: dict[str, Part] = {}
-    strangers = []
-    for file in sorted(files):
-        owner = owners.get(str(file))
-        if owner is not None:
-            found.setdefault(owner, distribution_part(metadata.distribution(owner)))
-        else:
-            strangers.append(file)
-    for name in tools:
-        found.setdefault(name, distribution_part(metadata.distribution(name)))
-    found.pop("greenroom", None)
-    parts = [*found.values(), python_part(), *resource_parts(resources)]
+    strangers = [file for file in files if str(file) not in owners]
+    names = {owners[str(file)] for file in files if str(file) in owners} | set(tools)
+    libraries = [distribution_part(metadata.distribution(name)) for name in sorted(names - {"greenroom"})]
+    parts = [*libraries, python_part(), *resource_parts(resources)]
     if sys.platform.startswith("linux"):
         parts += system_parts(file for file in strangers if ".so" in file.name)
     nameless = sorted(part.name for part in parts if not part.licence)
