@@ -66,7 +66,9 @@ def test_a_message_that_nobody_says_would_be_noticed() -> None:
 
 
 def test_menus_are_called_what_the_pages_call_them() -> None:
-    code = (ROOT / "app" / "main_window.py").read_text(encoding="utf-8")
+    code = " ".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "app").glob("*.py") if "addMenu" in path.read_text("utf-8")
+    )
     labels = tuple(name.replace("&", "").removesuffix("…") for name in re.findall(r'tr\("([^"]+)"\)', code))
     named = [
         (menu, " ".join(entry.split()))
