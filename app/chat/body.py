@@ -28,6 +28,7 @@ LEAST_SLICE = 1000  # and at least: a paragraph without end is laid out again fo
 SLICE_SECONDS = 0.015  # that one piece may take; how many characters that is, the last one tells
 CATCH_UP = 2  # the share while text waits that came faster than it could be shown
 MAX_ROWS = 100  # of a table; a longer one is shown as plain lines, which cost nothing to lay out
+MAX_COLUMNS = 64  # as well: Qt lays a table out in time that grows with the square of its width
 
 
 class MarkdownBody(Column):
@@ -126,7 +127,7 @@ class MarkdownBody(Column):
         final = self._final
         for number, leaf in enumerate((*finished, *tail)):
             is_final = number < len(finished)
-            if isinstance(leaf, Table) and len(leaf.rows) > MAX_ROWS:
+            if isinstance(leaf, Table) and _too_large(leaf):
                 leaf = _as_lines(leaf)
             if isinstance(leaf, Math) and (leaf.open or not can_be_shown(leaf.source, display=True)):
                 leaf = Code(leaf.source, "latex", leaf.depth, leaf.quote)  # never a wrong formula: its source
@@ -210,6 +211,10 @@ class MarkdownBody(Column):
             self._caret = wanted
             if wanted is not None:
                 wanted.set_caret(True)
+
+
+def _too_large(table: Table) -> bool:
+    return len(table.rows) > MAX_ROWS or max(map(len, table.rows)) > MAX_COLUMNS
 
 
 def _as_lines(table: Table) -> Code:

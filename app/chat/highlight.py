@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from PySide6.QtCore import QTimer, Slot
@@ -23,15 +24,20 @@ SHARE = 15  # a pass over the window may cost one part in so many of the time
 Token = tuple[int, Any, str]  # start, pygments token type, text
 
 
+@cache
+def _languages() -> frozenset[str]:
+    """What pygments knows by itself. Asked for anything else, it would search every installed package for plugins."""
+    from pygments.lexers import get_all_lexers
+
+    return frozenset(alias.lower() for _, aliases, *_ in get_all_lexers(plugins=False) for alias in aliases)
+
+
 def lexer_for(language: str) -> Any | None:
     """Pygments' lexer for what a fence says, None where there is none."""
     from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
 
-    try:
-        return get_lexer_by_name(language.strip("{}.").lower(), stripnl=False, ensurenl=False) if language else None
-    except ClassNotFound:
-        return None
+    name = language.strip("{}.").lower()
+    return get_lexer_by_name(name, stripnl=False, ensurenl=False) if name in _languages() else None
 
 
 def formats(colors: Colors) -> list[tuple[Any, QTextCharFormat]]:

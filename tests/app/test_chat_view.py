@@ -239,9 +239,10 @@ def test_unknown_language_and_huge_table_are_plain(theme: Theme, qtbot) -> None:
     qtbot.addWidget(body)
     body.fit(700)
     rows = "".join(f"| {i} | x |\n" for i in range(500))
-    body.set_text(f"```klingon\nqapla\n```\n\n| a | b |\n|---|---|\n{rows}")
+    wide = "|" + " a |" * 65 + "\n|" + "---|" * 65 + "\n|" + " b |" * 65
+    body.set_text(f"```klingon\nqapla\n```\n\n| a | b |\n|---|---|\n{rows}\n\n{wide}\n")
     qtbot.waitUntil(lambda: body.settled)
-    assert [kind for kind, *_ in shown(body)] == ["code", "code"]
+    assert [kind for kind, *_ in shown(body)] == ["code", "code", "code"]
 
 
 # ------------------------------------------------------------------------------------------------- answers

@@ -95,6 +95,7 @@ def corpus(secret: Path) -> dict[str, str]:
         "one long line": "word " * 13_000,
         "one long line of code": "```\n" + "x = 1; " * 9_000 + "\n```\n",
         "one long word of code": "```python\n" + "(" * 65_536,
+        "no such language": "```no-such-language\nx\n```",
         "long table row": "|" + " a |" * 3_000 + "\n|" + "---|" * 3_000 + "\n|" + " b |" * 3_000,
         "many tables": "| a | b |\n|---|---|\n| c | d |\n\n" * 60,
         "quotes in quotes": "> " * deep + "x",
