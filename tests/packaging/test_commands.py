@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import commands
 import pytest
+from installed import interpreter
 from progress import Progress
 from stamp import Stamp, read_stamp, write_stamp
 from start_error import StartError
@@ -20,7 +21,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 def checkout(tmp_path, monkeypatch):
     """A finished environment beside a program that a test writes."""
     root = tmp_path / "Größe"
-    venv.create(root / ".venv", symlinks=True)
+    venv.create(root / ".venv", symlinks=os.name != "nt")
     write_stamp(root / ".venv", Stamp("x", PYTHON, "cpu", checked=True))
     (root / "app").mkdir()
     monkeypatch.setattr(commands, "ROOT", root)
@@ -29,7 +30,7 @@ def checkout(tmp_path, monkeypatch):
 
 def watch(root, program):
     (root / "app" / "__main__.py").write_text(program)
-    return commands._watch(root / ".venv" / "bin" / "python", Window(root / ".venv", []))
+    return commands._watch(interpreter(root / ".venv"), Window(root / ".venv", []))
 
 
 def test_a_program_that_ends_well_needs_no_words(checkout):
@@ -61,7 +62,7 @@ def test_a_program_in_somebody_elses_folder_is_watched_too(checkout, monkeypatch
     (checkout / "app" / "__main__.py").write_text("raise SystemExit('no')")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(StartError) as died:
-        commands._watch(checkout / ".venv" / "bin" / "python", Window(checkout / ".venv", []))
+        commands._watch(interpreter(checkout / ".venv"), Window(checkout / ".venv", []))
     assert died.value.log.read_text() == "no\n"
     died.value.log.unlink()
 

@@ -222,6 +222,7 @@ def test_a_toolkit_that_cannot_draw_here_is_passed_over(tmp_path, monkeypatch):
     progress.close()
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems always have a toolkit or a dialogue")
 def test_without_a_toolkit_a_terminal_takes_over(tmp_path, monkeypatch):
     terminal = tmp_path / "xterm"
     terminal.write_text(
@@ -243,6 +244,7 @@ def test_without_a_toolkit_a_terminal_takes_over(tmp_path, monkeypatch):
     assert "Press Enter" in words[3]
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems always have a toolkit or a dialogue")
 def test_without_anything_at_all_the_failure_is_a_message_of_the_desktop(tmp_path, monkeypatch, capsys):
     tool = tmp_path / "zenity"
     tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/said"\n')
