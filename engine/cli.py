@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -15,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench_verb import add_bench_verb
-from engine.errors import GreenroomError
+from engine.errors import GreenroomError, explain
 from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, POLICIES, PREDICTORS, LoadModel
 from engine.profile_verb import add_profile_verb
 from engine.version import __version__
 
+log = logging.getLogger("greenroom.terminal")
+
+READER_GONE = 128 + 13  # as a shell tells of a program that SIGPIPE ended
 MODEL_HELP = '"demo", a folder in the Hugging Face layout, or the name of a model in the hub cache'
 EXPERTS_HELP = 'memory for routed experts: auto, a share ("25%%"), a size ("2GB") or "64 slots" (default: %(default)s)'
 
@@ -29,13 +34,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     verb: Callable[[argparse.Namespace], int] = options.verb
     try:
-        return verb(options)
+        code = verb(options)
+        sys.stdout.flush()
+        return code
     except GreenroomError as error:
-        print(f"greenroom: {error}", file=sys.stderr)
-        return 1
+        return _failed(str(error))
     except KeyboardInterrupt:
         print("greenroom: stopped.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader has seen enough, as in `| head`
+        _give_up_stdout()
+        return READER_GONE
+    except OSError as error:
+        _give_up_stdout()
+        place = f"{error.filename}: " if error.filename else ""
+        return _failed(f"{place}{error.strerror or error}.")
+    except Exception as error:
+        log.debug("an unexpected fault", exc_info=True)
+        return _failed(explain(error, "Please report it, with the command that you typed."))
+
+
+def _failed(text: str) -> int:
+    print(f"greenroom: {text}", file=sys.stderr)
+    return 1
+
+
+def _give_up_stdout() -> None:
+    """Send what is still waiting for it nowhere: else Python complains about it once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:

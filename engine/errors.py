@@ -56,8 +56,8 @@ def memory_ran_out(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text
 
 
-def explain(error: Exception) -> str:
-    """One or two sentences for the user, for any error."""
+def explain(error: Exception, then: str = "Greenroom goes on; its log has more.") -> str:
+    """One or two sentences for the user, for any error. then: what follows one that nobody foresaw."""
     if isinstance(error, GreenroomError):
         return str(error)
     text = str(error)
@@ -66,6 +66,4 @@ def explain(error: Exception) -> str:
         return f"Memory ran out ({first}). Give experts less memory, choose a shorter context, or close other programs."
     if isinstance(error, ImportError):
         return f"The installation is incomplete ({text}). Run `python3 packaging/start.py setup` once more."
-    return (
-        f"Something unexpected went wrong ({type(error).__name__}: {text[:200]}). Greenroom goes on; its log has more."
-    )
+    return f"Something unexpected went wrong ({type(error).__name__}: {text[:200]}). {then}"

@@ -35,7 +35,16 @@ from engine.hardware.plan import (
     workspace_bytes,
 )
 from engine.hardware.probes import computing_threads
-from engine.messages import COMPUTE_ON_MISS, PREFETCH, READ_MODES, LoadModel, ModelLoaded, Sampling
+from engine.messages import (
+    COMPUTE_ON_MISS,
+    POLICIES,
+    PREDICTORS,
+    PREFETCH,
+    READ_MODES,
+    LoadModel,
+    ModelLoaded,
+    Sampling,
+)
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
 from engine.models.skeleton import Skeleton, in_short, load_config, make_skeleton
@@ -173,6 +182,8 @@ def check_options(command: LoadModel) -> None:
             f"{command.threads} is no number of threads; write 1 to {MOST_THREADS:,}, or 0 for all but one."
         )
     for what, name, known in (
+        ("policy", command.policy, POLICIES),
+        ("predictor", command.predictor, PREDICTORS),
         ("way to decide about fetching ahead", command.prefetch, PREFETCH),
         ("way to read experts", command.reads, READ_MODES),
         ("way to compute on a miss", command.compute_on_miss, COMPUTE_ON_MISS),

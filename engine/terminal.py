@@ -63,17 +63,23 @@ class TerminalChat:
                 self._log.close()
 
     def _talk(self) -> None:
-        print("Type a message; Ctrl+C stops an answer, Ctrl+D ends.", file=sys.stderr)
+        asking = "> " if sys.stdin.isatty() else ""  # what is piped in needs no asking, and what comes out no mark
+        if asking:
+            print("Type a message; Ctrl+C stops an answer, Ctrl+D ends.", file=sys.stderr)
         while True:
             try:
-                text = input("> ").strip()
+                text = input(asking).strip()
             except (EOFError, KeyboardInterrupt):
                 print(file=sys.stderr)
                 return
             if text:
+                before, leaf = len(self._messages), self._leaf
                 try:
                     self._answer(text)
                 except GreenroomError as error:
+                    # a question that could not be put, too long perhaps, must not be in the way of the next
+                    del self._messages[before:]
+                    self._leaf = leaf
                     print(f"greenroom: {error}", file=sys.stderr)
 
     def _open_log(self) -> None:

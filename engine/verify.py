@@ -10,10 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from engine.errors import OptionError
 from engine.experience import Experience
 from engine.generation.generate import end_tokens
 from engine.generation.kv import KvCache
 from engine.generation.prompt import prompt_tokens
+from engine.generation.sampling import check_logits
 from engine.loading import LoadedModel, load
 from engine.messages import ChatMessage, LoadModel
 from engine.models.folder import resolve
@@ -44,14 +46,20 @@ def verify(
 ) -> Verdict:
     """Compare on ``prompt`` (seeded random tokens, where the model has no tokenizer) over ``max_tokens`` greedy tokens.
 
+    Raises GreenroomError when there is nothing to compare, or one of the two computes no numbers.
+
     Both run in float32. Ours is fed the stock model's tokens after a difference, so that every position is compared.
     """
+    if max_tokens < 1:
+        raise OptionError(f"There is nothing to compare in {max_tokens} tokens; write 1 or more.")
     report("loading ours, experts offloaded")
     command = replace(command, dtype="float32")
     loaded = load(command)
     experience = Experience(loaded, command, remember=False)
     try:
         ids = _prompt_ids(loaded, prompt)
+        if not ids:
+            raise OptionError("The prompt is empty; write some words after --prompt.")
         report("loading the stock model, fully resident")
         stock = _stock(command, loaded)
         report(f"comparing {max_tokens} tokens after a prompt of {len(ids)}")
@@ -79,6 +87,8 @@ def _compare(
             runtime.end_pass(time.perf_counter() - began)
             learner.passed()
             other = theirs.run(feed, loaded.device).cpu()
+            check_logits(mine)
+            check_logits(other)
             difference = max(difference, float((mine - other).abs().max()))
             count += 1
             token = int(other.argmax())

@@ -24,7 +24,7 @@ from engine.experts.layout import expert_layout
 from engine.hardware.disk import CAN_DROP
 from engine.hardware.plan import kv_bytes_per_token, parse_experts, workspace_bytes
 from engine.hardware.probes import computing_threads, cores, processor_name
-from engine.loading import Inspection, choose_dtype, inspect
+from engine.loading import Inspection, check_options, choose_dtype, inspect
 from engine.messages import LoadModel
 from engine.models import demo
 
@@ -60,7 +60,12 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
     """
     if min(options.tokens, options.repeats) < 1 or options.warm_up < 0:
         raise OptionError("There is nothing to measure: tokens and repeats are 1 or more, the warm-up 0 or more.")
+    if not options.experts:
+        raise OptionError('Name amounts of memory for experts to try, such as "50%,25%".')
+    if options.gguf is not None and "llama.cpp" not in options.peers:
+        raise OptionError("A GGUF file is for llama.cpp; ask for it with --peer llama.cpp as well.")
     gguf = check_llama(options.gguf) if "llama.cpp" in options.peers else None
+    check_options(options.model)
     threads = options.model.threads or computing_threads()
     options = replace(options, model=replace(options.model, threads=threads))
     if options.model.source == "demo" and not demo.is_built():
@@ -72,6 +77,9 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
     torch.set_num_threads(threads)
     prompts = choose_prompts(found, options.prompt, options.repeats, options.tokens, options.warm_up)
     room = _Room(found, dtype, prompts.context, "RAM" if device.torch_device.type == "cpu" else "VRAM")
+
+    for amount in options.experts:
+        room.slots(amount)  # a wrong one is told before anything is measured
 
     report("measuring memory and disk")
     memory, link = memory_rate(), link_rate(device.torch_device)

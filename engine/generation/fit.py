@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from engine.generation.prompt import prompt_tokens
+from engine.generation.prompt import prompt_tokens, whole_characters
 from engine.messages import ChatMessage
 
 STEPS = 4  # a conversation is cut at every so many parts of the context
@@ -52,7 +52,8 @@ def _cuts(tokenizer: PreTrainedTokenizerBase, turns: Sequence[ChatMessage], step
     users = [number for number, turn in enumerate(turns) if turn.role == "user" and number]
     if not users:
         return []
-    lengths = [len(ids) for ids in tokenizer([turn.text for turn in turns], add_special_tokens=False)["input_ids"]]
+    texts = [whole_characters(turn.text) for turn in turns]
+    lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     cuts: list[int] = []
     before, number, due = 0, 0, step
     for user in users:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -24,6 +25,7 @@ def prompt_tokens(
     alternation gets neighbours of one role joined; without a template the texts follow each other as they are.
     Raises ModelError when there is no tokenizer, or the template fails in every form.
     """
+    messages = [replace(message, text=whole_characters(message.text)) for message in messages]
     written = messages[-1].text if messages and messages[-1].open else ""
     if messages and messages[-1].open:
         messages = messages[:-1]
@@ -43,6 +45,11 @@ def prompt_tokens(
             continue
         return list(tokenizer(text + written, add_special_tokens=False)["input_ids"]), notes
     raise ModelError(f"The model's chat template refuses this conversation: {first_error}")
+
+
+def whole_characters(text: str) -> str:
+    """Without half characters (lone surrogates), which no tokenizer takes; each becomes U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _forms(messages: Sequence[ChatMessage]) -> list[tuple[list[ChatMessage], list[str]]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from engine.cli import main
+from engine.cli import READER_GONE, main
 from engine.messages import POLICIES, PREDICTORS
 from engine.sessions.reader import read_conversation, recount
 from tests.families import make_tiny
@@ -120,6 +121,18 @@ def test_verify_says_when_it_is_not_equal(
         (["chat", "{tiny}", "--prompt", "x", "--policy", "mru"], "no policy 'mru'"),
         (["chat", "{tiny}", "--prompt", "x", "--temperature", "-1"], "temperature"),
         (["verify", "{dense}"], "dense model"),
+        (["verify", "{tiny}", "--max-tokens", "0"], "nothing to compare"),
+        (["inspect", "{tiny}", "--reads", "aloud"], "'aloud'; choose one of"),
+        (["inspect", "{tiny}", "--policy", "mru"], "no policy 'mru'"),
+        (["inspect", "{tiny}", "--predictor", "oracle"], "no predictor 'oracle'"),
+        (["inspect", "{tiny}", "--threads", "-3"], "no number of threads"),
+        (["chat", "{tiny}", "--prompt", "x", "--threads", "-3"], "no number of threads"),
+        (["chat", "{tiny}", "--prompt", "x", "--temperature", "nan"], "temperature is nan"),
+        (["chat", "{tiny}", "--prompt", "x", "--seed", "9" * 30], "seed is 999"),
+        (["bench", "{tiny}", "--experts", ","], "amounts of memory"),
+        (["bench", "{tiny}", "--experts", "50%,lots"], "'lots' is no amount"),
+        (["bench", "{tiny}", "--threads", "-3"], "no number of threads"),
+        (["bench", "{tiny}", "--gguf", "{tiny}/model.gguf"], "--peer llama.cpp"),
     ],
 )
 def test_mistakes_are_one_sentence_and_no_traceback(
@@ -142,3 +155,46 @@ def _dense(folder: Path) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(tiny_chat_model: Path) -> None:
+    """As in ``inspect MODEL | head -1``, and in a chat whose reader goes away."""
+    for arguments in (["inspect", str(tiny_chat_model)], ["chat", str(tiny_chat_model), "--prompt", "x"]):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        with os.fdopen(write_end, "wb") as gone:
+            ended = subprocess.run(
+                [sys.executable, "-m", "engine", *arguments],
+                stdout=gone,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert ended.returncode == READER_GONE
+        assert "Traceback" not in ended.stderr
+        assert "BrokenPipe" not in ended.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_an_output_that_takes_nothing_is_a_sentence(tiny_chat_model: Path) -> None:
+    command = [sys.executable, "-m", "engine", "inspect", str(tiny_chat_model)]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "greenroom: No space left on device.\n")
+
+
+def test_a_question_that_cannot_be_put_is_not_in_the_way_of_the_next(tiny_chat_model: Path, tmp_path: Path) -> None:
+    log = tmp_path / "talk.jsonl"
+    typed = f"Hello\n{'too long ' * 500}\nAnd now?\n"
+    command = [sys.executable, "-m", "engine", "chat", str(tiny_chat_model), "--max-tokens", "4", "--context", "200"]
+    ended = subprocess.run(
+        [*command, "--log", str(log)], input=typed, capture_output=True, text=True, check=False, encoding="utf-8"
+    )
+    assert ended.returncode == 0
+    assert "the context holds 200" in ended.stderr
+    assert ">" not in ended.stdout, "what is piped in needs no prompt"
+    conversation = read_conversation(log)
+    leaf = conversation.chosen_leaf()
+    assert leaf is not None
+    shown = [message.text[:8] for message in conversation.path_to(leaf.id) if message.role == "user"]
+    assert shown == ["Hello", "And now?"]

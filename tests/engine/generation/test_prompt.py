@@ -8,6 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.errors import ModelError
+from engine.generation.fit import fit_prompt
 from engine.generation.prompt import prompt_tokens
 from engine.messages import ChatMessage
 
@@ -36,6 +37,17 @@ def test_ordinary_template_takes_messages_as_they_are(tokenizer: PreTrainedToken
     assert "system\nBe kind." in text
     assert text.endswith("assistant\n")
     assert notes == []
+
+
+def test_half_characters_do_not_cost_the_conversation(tokenizer: PreTrainedTokenizerBase) -> None:
+    """As a cut emoji leaves them, in a pasted text or an attached file."""
+    talk = [ChatMessage("user", "one \ud83d two"), ChatMessage("assistant", "\udc00", open=True)]
+    whole = [ChatMessage("user", "one \ufffd two"), ChatMessage("assistant", "\ufffd", open=True)]
+    assert prompt_tokens(tokenizer, talk) == prompt_tokens(tokenizer, whole)
+    asked = [ChatMessage("user", "\ud83d " * 200), ChatMessage("assistant", "Yes."), ChatMessage("user", "And?")]
+    assert fit_prompt(tokenizer, asked, 100, 10).left_out == 2
+    tokenizer.chat_template = None
+    assert prompt_tokens(tokenizer, talk) == prompt_tokens(tokenizer, whole)
 
 
 def test_template_without_system_role_gets_it_in_the_first_message(tokenizer: PreTrainedTokenizerBase) -> None:
