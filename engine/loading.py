@@ -143,7 +143,7 @@ def load(
     except BaseException:
         runtime.close()
         raise
-    notes = [*plan.notes, *runtime.news()]
+    notes = [*plan.notes, *runtime.news.fresh()]
     if tokenizer is None:
         notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
     elif not tokenizer.chat_template:
@@ -350,7 +350,7 @@ def _make_runtime(
             stages.append((device, store))
         runtime = ExpertRuntime(layouts, slots, found.experts, top_k, command.policy, stages)
         unwinding.pop_all()  # the runtime closes them
-    runtime.hear(told)
+    runtime.news.hear(told)
     runtime.share_with_kv(plan.slots_at)
     for layer, module in enumerate(found.index.modules):
         attach(model.get_submodule(module.path), layer, runtime)

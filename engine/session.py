@@ -146,7 +146,7 @@ class ModelSession:
             recorder.model(self._loaded, program(), describe_engine().device)
             self._recorded_in = command.log
         recorder.start(ready.prompt_tokens, ready.reused_tokens)
-        notes = (*ready.notes, *self._loaded.runtime.news())
+        notes = (*ready.notes, *self._loaded.runtime.news.fresh())
         self._emit(Started(command.request_id, ready.prompt_tokens, ready.reused_tokens, notes))
 
     def _take(self, step: Step, request_id: str, answer: _Answer, recorder: Recorder) -> None:

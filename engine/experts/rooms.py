@@ -34,6 +34,11 @@ class Room:
     device: Device
     helper: Helper | None = None
 
+    @property
+    def may_give(self) -> bool:
+        """Whether it can give memory of a card back, and still has some."""
+        return self.device.on_card and self.arena.slots > self.arena.piece
+
 
 class _Wave:
     """A lease: who of it is here, in which slots, and who is still on the way."""

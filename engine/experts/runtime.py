@@ -17,6 +17,7 @@ from engine.experts.foresight import Foresight
 from engine.experts.helping import Compute, let_processor_help
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, Parameters
+from engine.experts.news import News
 from engine.experts.observer import Observer
 from engine.experts.policies import make_policy
 from engine.experts.prefetch import Prefetcher
@@ -75,8 +76,7 @@ class ExpertRuntime:
                     tier.follow(layout, cache.policy.priority, cache.resident_mask)
         self._rooms = list(rooms.values())
         self.notes: list[str] = []
-        self._sources = [self.notes, *(device.notes for device, _ in stages)]
-        self._told = [0] * len(self._sources)  # sentences of each that ``news`` gave out
+        self.news = News(self.notes, *(device.notes for device, _ in stages))
         planned = sum(slots.values())
         if self.slots < planned:
             self.notes.append(
@@ -272,24 +272,25 @@ class ExpertRuntime:
                     self._full[number] = target = arena.slots
             self._resize(number, target)
 
-    def give_room(self) -> bool:
-        """Memory ran out in a pass: every arena on a card gives a piece back, for as long as the model is loaded. False
-        when there is none to give."""
-        given = False
+    @property
+    def has_room_to_give(self) -> bool:
+        """Whether ``give_room`` would give any."""
+        return any(room.may_give for room in self._rooms)
+
+    def give_room(self) -> None:
+        """Memory ran out in a pass: every arena on a card gives a piece back, for as long as the model is loaded."""
         for number, room in enumerate(self._rooms):
             arena = room.arena
-            if not room.device.on_card or arena.slots <= arena.piece:
+            if not room.may_give:
                 continue
             self._ahead.settle()
             room.device.synchronize()
             self._full[number] = arena.slots - arena.piece
             self._resize(number, self._full[number])
             room.cache.begin_request()  # a log says anew who is where, and cannot say who streamed in
-            given = True
         for room in self._rooms:
             room.device.release_unused()
         self._ahead.notes = []  # whoever logs says anew who is where
-        return given
 
     def _resize(self, number: int, slots: int) -> None:
         """Cache and arena come to ``slots``; nothing is under way, and there is memory for them."""
@@ -346,21 +347,6 @@ class ExpertRuntime:
         self._rooms_of.clear()
 
     # ------------------------------------------------------------------------------------------ looking in
-
-    def news(self) -> list[str]:
-        """What the user should know and was not told yet, in sentences: of this, of the devices and of their memory.
-        More may come at any time, since memory is pinned in the background and when it is first needed."""
-        news: list[str] = []
-        for number, source in enumerate(self._sources):
-            fresh = source[self._told[number] :]
-            self._told[number] += len(fresh)
-            news += fresh
-        return list(dict.fromkeys(news))
-
-    def hear(self, source: list[str]) -> None:
-        """Somebody's sentences for the user, to which others may be added from any thread."""
-        self._sources.append(source)
-        self._told.append(0)
 
     def layout_of(self, layer: int) -> ExpertLayout:
         """How an expert of ``layer`` lies in its slot."""

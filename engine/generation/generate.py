@@ -170,10 +170,11 @@ class TextGenerator:
             return self._try(tokens, phase)
         except torch.OutOfMemoryError as error:
             failure = str(error)
-        record = runtime.end_pass(0.0)  # out here nobody holds what the broken pass had computed
-        before = runtime.slots
-        if not runtime.give_room():
+        # out here nobody holds what the broken pass had computed
+        if not runtime.has_room_to_give:  # the pass stays open: whoever logs closes it
             raise MemoryPlanError(f"VRAM ran out, and experts have none left to give. Shorten the chat. ({failure})")
+        before, record = runtime.slots, runtime.end_pass(0.0)
+        runtime.give_room()
         yield Repeated(
             f"VRAM ran out in an answer: experts gave back {before - runtime.slots:,} of {before:,} slots, "
             "and the answer goes on. Give experts less memory if this happens often.",

@@ -69,7 +69,7 @@ class Talk:
         ids = f"{self._name}-{number}"
         self._engine.send(Generate(ids, tuple(self._messages), sampling, str(self.path), ids, "question"))
         if stop:
-            self._engine.wait_for(Token)
+            self._engine.wait_for(Token, fail)
             self._engine.service.stop()
         finished = self._engine.wait_for(Finished, fail)
         self._messages.append(ChatMessage("assistant", finished.text or "Well."))

@@ -23,7 +23,7 @@ from engine.experts.transfer import READERS
 from engine.generation import generate
 from engine.generation.generate import Repeated, TextGenerator
 from engine.loading import LoadedModel, load
-from engine.messages import Failed, LoadModel, ModelLoaded, Sampling, Started
+from engine.messages import Failed, Finished, LoadModel, ModelLoaded, Sampling, Started
 from engine.replay.live import replay_live
 from engine.replay.trace import read_trace
 from engine.sessions.reader import recount
@@ -261,11 +261,31 @@ def test_the_log_of_such_an_answer_replays_and_counts_what_the_program_counted(
         first = talk.ask("Hello there, how are you today? Tell me about boats, and about bridges.", fail=False)
         talk.ask("And what else?")
     assert len([event for event in engine.of(Failed) if event.doing == "memory"]) == 2
-    live, counted = replay_live(read_trace([talk.path])), recount(talk.path, "one-1")
+    assert recount(talk.path, "one-1").passes > 9
+    same_books(talk.path, first)
+
+
+def test_the_log_of_an_answer_that_memory_ended_counts_what_the_program_counted(
+    cards: list[StandIn], tiny_chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs_out(monkeypatch, {3})
+    with Engine() as engine:
+        engine.send(LoadModel(str(tiny_chat_model), "1 slot", "lfu", device="cuda", threads=1))
+        engine.wait_for(ModelLoaded)
+        talk = Talk(engine, tmp_path, "one")
+        first = talk.ask("Hello there, how are you today?")
+        talk.ask("And what else?")
+    assert "none left to give" in first.error
+    same_books(talk.path, first)
+
+
+def same_books(path: Path, first: Finished) -> None:
+    """Every pass is met again, and the first answer's counters are in the log."""
+    live, counted = replay_live(read_trace([path])), recount(path, "one-1")
     assert live.exact, live.reason
-    assert counted.passes > 9
     assert (counted.prefill_hits, counted.prefill_misses) == (first.cache.prefill_hits, first.cache.prefill_misses)
     assert (counted.decode_hits, counted.decode_misses) == (first.cache.decode_hits, first.cache.decode_misses)
+    assert counted.fetched_bytes == first.cache.fetched_bytes > 0
 
 
 def test_memory_that_runs_out_twice_in_one_pass_is_an_error_and_the_next_answer_comes(

@@ -230,7 +230,8 @@ def test_when_slots_are_given_back_the_host_asks_again(
     loaded = opened(make_tiny("qwen2_moe", tmp_path / "m"))
     expected, _ = answer(loaded)
     assert loaded.runtime._everybody is not None
-    assert loaded.runtime.give_room()
+    assert loaded.runtime.has_room_to_give
+    loaded.runtime.give_room()
     assert answer(loaded)[0] == expected
     assert loaded.runtime._everybody is None
     loaded.close()
