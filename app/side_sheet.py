@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QFrame,
     QGridLayout,
     QHBoxLayout,
@@ -17,19 +16,18 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QPushButton,
     QScrollArea,
-    QSlider,
     QVBoxLayout,
     QWidget,
 )
 
-from app.answer_style import ADVISED, BUILT_IN, LIMITS, AnswerStyle
-from app.number_box import RealBox, WholeBox
+from app.answer_style import ADVISED, BUILT_IN, AnswerStyle
+from app.choice import Choice
+from app.number_field import Field
 from app.theme import Theme, space
 from engine.messages import ModelLoaded
 
 WIDTH = 348  # px
 TYPING_MS = 400  # without a key, before a system prompt is taken over
-STEPS = 200  # of a slider
 
 
 class SideSheet(QFrame):
@@ -286,103 +284,6 @@ class SideSheet(QFrame):
     def _tell(self, text: str) -> None:
         self.message.setText(text)
         self.message.show()
-
-
-class Choice(QComboBox):
-    """A box to choose from, with a mark that says so."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self._theme = theme
-        theme.changed.connect(self.update)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
-        painter = QPainter(self)
-        painter.setPen(QColor(self._theme.colors.text_muted))
-        where = self.rect().adjusted(0, 0, -space(3), 0)
-        painter.drawText(where, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, "▾")
-        painter.end()
-
-
-class Field(QWidget):
-    """One number of the sampling: its name, a slider where that helps, and the figure. A dot: it was changed."""
-
-    chosen = Signal(str, object)  # the field, the new value
-
-    def __init__(self, name: str, meaning: str, field: str, step: float, slider: float = 0.0) -> None:
-        super().__init__()
-        self.field, self._name = field, name
-        low, high = LIMITS[field]
-        self._whole = field in ("top_k", "max_tokens", "seed")
-        self._low, self._high = low, slider or high
-        self.label = _label(name, "muted")
-        self.label.setWordWrap(False)
-        self.spin: WholeBox | RealBox
-        if self._whole:
-            whole = self.spin = WholeBox()
-            whole.setRange(-1 if field == "seed" else int(low), int(high))
-            whole.setSingleStep(int(step))
-            whole.valueChanged.connect(self._spun)
-        else:
-            real = self.spin = RealBox()
-            real.setDecimals(2)
-            real.setRange(low, high)
-            real.setSingleStep(step)
-            real.valueChanged.connect(self._spun)
-        words = {"seed": self.tr("random"), "top_k": self.tr("off"), "min_p": self.tr("off")}
-        self.spin.setSpecialValueText(words.get(field, ""))
-        self.spin.setKeyboardTracking(False)
-        self.spin.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.spin.setFixedWidth(space(22))
-        self.slider: QSlider | None = None
-        if field not in ("max_tokens", "seed"):
-            self.slider = QSlider(Qt.Orientation.Horizontal)
-            self.slider.setRange(0, STEPS)
-            self.slider.setMinimumWidth(space(18))
-            self.slider.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # the figure is the keyboard's way
-            self.slider.valueChanged.connect(self._slid)
-        for widget in (self.label, self.spin, self.slider):
-            if widget is not None:
-                widget.setToolTip(meaning)
-                widget.setAccessibleName(name)
-                widget.installEventFilter(self)
-        self.spin.setAccessibleDescription(meaning)
-
-    def show_value(self, value: float | None, changed: bool) -> None:
-        """Show a value, and whether it is another than the preset's."""
-        with QSignalBlocker(self.spin):
-            self.spin.setValue(-1 if value is None else value)  # type: ignore[arg-type]
-        if self.slider is not None and value is not None:
-            with QSignalBlocker(self.slider):
-                self.slider.setValue(round(STEPS * (value - self._low) / (self._high - self._low)))
-        self.label.setText(f"{self._name}  •" if changed else self._name)
-
-    def set_enabled(self, enabled: bool) -> None:
-        for widget in (self.label, self.spin, self.slider):
-            if widget is not None:
-                widget.setEnabled(enabled)
-
-    @Slot()
-    def _spun(self) -> None:
-        value = self.spin.value()
-        if self.field == "seed":
-            self.chosen.emit(self.field, None if value < 0 else value)
-        else:
-            self.chosen.emit(self.field, value if self._whole else round(value, 2))
-
-    @Slot(int)
-    def _slid(self, place: int) -> None:
-        value = self._low + (self._high - self._low) * place / STEPS
-        low, high = LIMITS[self.field]
-        value = min(high, max(low, value))
-        self.chosen.emit(self.field, round(value) if self._whole else round(value, 2))
-
-    def eventFilter(self, watched: QWidget, event: QEvent) -> bool:  # type: ignore[override]
-        if event.type() == QEvent.Type.Wheel and not watched.hasFocus():
-            event.ignore()
-            return True  # scrolling past a number must not change it
-        return super().eventFilter(watched, event)
 
 
 def _label(text: str, role: str) -> QLabel:

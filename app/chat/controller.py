@@ -11,29 +11,27 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtWidgets import QWidget
-from shiboken6 import isValid
 
-from app.background import Background, Job, Stopped
+from app.background import Background
 from app.chat.answer import AnswerView
 from app.chat.cards import UserBubble
-from app.chat.editor import MessageEditor
+from app.chat.editing import Editing
 from app.chat.live import LiveAnswer, whole
+from app.chat.opening import Opening
+from app.chat.release import when_released
 from app.chat.session import ChatSession
 from app.chat.transcript import Transcript
 from app.chat.views import TurnViews
 from app.engine_client import EngineClient
 from engine.errors import SessionError
 from engine.messages import ChatMessage, Failed, Finished, Generate, PrefillProgress, Sampling, Started
-from engine.sessions import appendfile
 from engine.sessions.conversation import Turn, new_id
 
 log = logging.getLogger("greenroom.chat")
 
-READ_AT_ONCE = 256 * 1024  # bytes of a log that take less time to read than a frame on the screen
 LONG_TAIL = 60  # turns; more are built anew from the end, as time allows
-RELEASE_MS, RELEASE_TRIES = 25, 80  # for the engine to close a log after its last event
 
 
 class ChatController(QObject):
@@ -56,19 +54,18 @@ class ChatController(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._background = background
-        self._opening: Job | None = None  # a conversation being read
+        self._opening = Opening(background, program)
         self._client = client
         self._transcript = transcript
         self._folder = folder
         self._program = program
         self._live: LiveAnswer | None = None
         self.system = ""  # said to the model before everything else
-        self._editor: MessageEditor | None = None
         self._waiting: list[Callable[[], None]] = []  # for the answer under way to end
         self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
         self.views = TurnViews(transcript, self.session, self)
+        self._editing = Editing(transcript, self.views, self)
         self.views.edit_wanted.connect(self.edit)
         self.views.again_wanted.connect(self.regenerate)
         self.views.more_wanted.connect(self.go_on)
@@ -107,20 +104,11 @@ class ChatController(QObject):
 
         A long one is read in the background, and shown unless another chat is wanted meanwhile.
         """
-        self._open_no_more()
         live = self._live
         if live is not None and live.session.path == path:
             self._show_session(live.session, message)
-        elif _is_long(path):
-            read = partial(_read, path, self._program)
-            self._opening = self._background.run(read, partial(self._opened, message=message), self._not_opened)
         else:
-            try:
-                session = ChatSession.open(path, self._program)
-            except SessionError as error:
-                self._not_opened(str(error))
-            else:
-                self._opened(session, message)
+            self._opening.read(path, partial(self._opened, message=message), self._not_opened)
 
     def _opened(self, session: ChatSession, message: str) -> None:
         live = self._live
@@ -134,11 +122,6 @@ class ChatController(QObject):
     def _not_opened(self, problem: str) -> None:
         self.new_chat()
         self._transcript.add_card("error", self.tr("This conversation cannot be opened"), problem)
-
-    def _open_no_more(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
 
     def _show_session(self, session: ChatSession, message: str) -> None:
         self._change_session(session)
@@ -154,29 +137,23 @@ class ChatController(QObject):
 
     def let_go(self, path: Path, then: Callable[[], None]) -> None:
         """Have no more to do with a conversation: stop its answer, leave it, close its file; then call ``then``."""
-        self._open_no_more()
+        self._opening.give_up()
         live = self._live
         if live is not None and live.session.path == path:
-            self._waiting.append(partial(self._when_released, path, then, RELEASE_TRIES))
+            self._waiting.append(partial(when_released, self, path, then))
             self.stop()
         if self.session.path == path:
             self.new_chat()
         if live is None or live.session.path != path:
-            self._when_released(path, then, RELEASE_TRIES)
-
-    def _when_released(self, path: Path, then: Callable[[], None], tries: int) -> None:
-        if tries and appendfile.is_open(path):
-            QTimer.singleShot(RELEASE_MS, self, partial(self._when_released, path, then, tries - 1))
-        else:
-            then()
+            when_released(self, path, then)
 
     def _change_session(self, session: ChatSession) -> None:
-        self._open_no_more()
+        self._opening.give_up()
         if self.session is not session and not (self._live is not None and self._live.session is self.session):
             self.session.close()
         if self._live is not None:
             self._live.view = None
-        self._editor = None
+        self._editing.take()
         self.session = session
         self.views.begin(session)
 
@@ -189,18 +166,9 @@ class ChatController(QObject):
         makers: list[Callable[[], QWidget]] = [self.views.maker(turn) for turn in turns]
         characters = [len(turn.text) for turn in turns]
         if live is not None and live.session is session:
-            makers.append(self._live_view)
+            makers.append(partial(live.make_view, self._transcript.theme))
         at = next((at for at, turn in enumerate(turns) if message in (m.id for m in turn.messages)), None)
         self._transcript.show_messages(makers, characters, at)
-
-    def _live_view(self) -> QWidget:
-        view = AnswerView(self._transcript.theme)
-        live = self._live
-        if live is not None:
-            live.view = view
-            view.feed(live.shown)
-            view.show_status(live.status)
-        return view
 
     def _show_context_used(self) -> None:
         last = next((m for m in reversed(self.session.messages) if m.timings is not None), None)
@@ -226,7 +194,7 @@ class ChatController(QObject):
             return
         forward = number > versions.index(id)
         session.choose(versions[number])
-        self._end_edit()
+        self._editing.end()
         at = next(at for at, turn in enumerate(session.turns) if versions[number] in (m.id for m in turn.messages))
         if len(session.turns) - at > LONG_TAIL:
             self.views.begin(session)
@@ -244,25 +212,9 @@ class ChatController(QObject):
         turn, view = self.session.turn(id), self.views.get(id)
         if turn is None or view is None or self._writing_here:
             return
-        self._end_edit()
-        editor = self._editor = MessageEditor(self._transcript.theme, turn.text)
-        editor.sent.connect(partial(self._say_otherwise, id))
-        editor.cancelled.connect(self._end_edit)
-        editor.height_changed.connect(lambda: self._transcript.column.refit(editor))
-        self._transcript.swap(view, editor)
+        editor = self._editing.begin(view, turn.text, partial(self._say_otherwise, id))
         self.refresh_actions()
         editor.setFocus()
-
-    @Slot()
-    def _end_edit(self) -> None:
-        editor, self._editor = self._editor, None
-        if editor is not None and isValid(editor):
-            widgets = self._transcript.column.widgets()
-            original = widgets[widgets.index(editor) + 1]
-            self._transcript.remove(editor)
-            original.show()
-            self._transcript.column.refit(original)
-            self.views.settle(original)
 
     def _say_otherwise(self, id: str, text: str) -> None:
         sampling = self.sampling()
@@ -275,7 +227,7 @@ class ChatController(QObject):
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
         if sampling is None or self._live is not None or view is None or turn is None:
             return
-        self._end_edit()
+        self._editing.end()
         self.session.rewind(id)
         if self.session.leaf is None:  # an answer to nothing, in a log from elsewhere
             self.session.follow()
@@ -290,7 +242,7 @@ class ChatController(QObject):
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
         if sampling is None or self._live is not None or view is None or turn is None:
             return
-        self._end_edit()
+        self._editing.end()
         answer = AnswerView(self._transcript.theme)
         answer.feed(turn.text)
         self._transcript.replace_from(view, answer)
@@ -300,8 +252,7 @@ class ChatController(QObject):
         """Let every message say what can be done with it now."""
         can_ask = self.sampling() is not None and not self.busy
         self.views.allow(can_ask, not self._writing_here)
-        if self._editor is not None:
-            self._editor.allow(can_ask)
+        self._editing.allow(can_ask)
 
     @property
     def _writing_here(self) -> bool:
@@ -313,7 +264,7 @@ class ChatController(QObject):
         """Say ``text`` and ask for an answer. False when it could not be saved: nothing was sent then."""
         if self._live is not None:
             return False
-        self._end_edit()
+        self._editing.end()
         return self._say(text, sampling)
 
     def _say(self, text: str, sampling: Sampling, instead_of: str | None = None) -> bool:
@@ -330,8 +281,7 @@ class ChatController(QObject):
             bubble = self._transcript.add_user(text)
         else:
             bubble = UserBubble(self._transcript.theme, text)
-            self._editor, editor = None, self._editor
-            old = editor or self.views.get(instead_of)
+            old = self._editing.take() or self.views.get(instead_of)
             assert old is not None
             self._transcript.replace_from(old, bubble)
             self._transcript.scroll_to_end()
@@ -375,11 +325,8 @@ class ChatController(QObject):
         live = self._live
         if live is not None:
             live.status = text
-            if (view := self._view(live)) is not None:
+            if (view := live.seen) is not None:
                 view.show_status(text)
-
-    def _view(self, live: LiveAnswer) -> AnswerView | None:
-        return live.view if live.view is not None and isValid(live.view) else None
 
     # --------------------------------------------------------------------------------------------- answers
 
@@ -391,7 +338,7 @@ class ChatController(QObject):
         live.prompt_tokens = event.prompt_tokens
         if live.session is self.session:
             self.context_used.emit(event.prompt_tokens)
-        if (view := self._view(live)) is not None:
+        if (view := live.seen) is not None:
             for note in event.notes:
                 view.add_note(note)
 
@@ -412,7 +359,7 @@ class ChatController(QObject):
                 self._set_status("")
             live.text.append(text)
             live.status = ""
-            if (view := self._view(live)) is not None:
+            if (view := live.seen) is not None:
                 view.feed(text)
         if live.session is self.session:
             self.context_used.emit(live.prompt_tokens + count)
@@ -424,7 +371,7 @@ class ChatController(QObject):
             return
         self._live = None
         live.session.answered(live.id, live.parent, event)
-        if (view := self._view(live)) is not None:
+        if (view := live.seen) is not None:
             view.finish(whole(event, live.before))
             self.views.keep(live.session.turns[-1], view)
             if event.error:
@@ -443,7 +390,7 @@ class ChatController(QObject):
             log.error("The engine failed to %s: %s\n%s", event.doing, event.text, event.details)
         self._live = None
         live.session.follow()  # what stood there before stands there again
-        if (view := self._view(live)) is not None:
+        if (view := live.seen) is not None:
             at = next((at for at, turn in enumerate(live.session.turns) if turn.last.id == live.parent), None)
             others = live.session.turns[at + 1 :] if at is not None and live.before is None else ()
             again = [live.before] if live.before is not None else others
@@ -458,14 +405,3 @@ class ChatController(QObject):
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
-
-
-def _is_long(path: Path) -> bool:
-    try:
-        return path.stat().st_size > READ_AT_ONCE
-    except OSError:
-        return False  # reading says why
-
-
-def _read(path: Path, program: str, stopped: Stopped) -> ChatSession:
-    return ChatSession.open(path, program)

@@ -21,9 +21,10 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QMenu, QScrollArea, QWidget
 
-from app.chat.latex import Unreadable
+from app.chat.boxes import Box
+from app.chat.latex_tree import Unreadable
 from app.chat.markdown import Math
-from app.chat.typeset import Box, typeset
+from app.chat.typeset import typeset
 from app.theme import Theme, space
 
 OBJECT = "\ufffc"  # what stands in a document's text for something that is no text

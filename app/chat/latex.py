@@ -9,96 +9,27 @@ defined, so there is nothing that could run away.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from app.chat.latex_symbols import ACCENTS, ALPHABETS, BIG, DELIMITERS, NAMES, SPACES, SYMBOLS
+from app.chat.latex_tree import (
+    Boxed,
+    Fence,
+    Fraction,
+    Grid,
+    Kind,
+    Look,
+    Node,
+    Over,
+    Root,
+    Row,
+    Scripts,
+    Space,
+    Symbol,
+    Unreadable,
+)
 
 MAX_LENGTH = 4000  # characters
 MAX_DEPTH = 24  # of braces, fractions, roots, scripts
-
-Kind = Literal["ord", "bin", "rel", "open", "close", "punct", "name", "big"]
-Look = Literal["italic", "roman", "bold", "bolditalic", "mono", "sans"]
-
-
-class Unreadable(Exception):
-    """This is not mathematics that can be shown right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """One sign or word. "name" and "big" may have limits above and below them: ``limits``."""
-
-    text: str
-    kind: Kind = "ord"
-    look: Look = "roman"
-    limits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    items: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fraction:
-    above: Node
-    below: Node
-    line: bool = True
-    small: bool = False  # never larger than text, whatever is around it
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    body: Node
-    index: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    base: Node
-    above: Node | None
-    below: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """Something over or under a body: "^", "→", "‾", "_", "{" (a brace) or a mark of its own."""
-
-    body: Node
-    mark: str
-    below: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Delimiters as high as what is between them; "" for none."""
-
-    left: str
-    body: Node
-    right: str
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Rows of cells. align: "l", "c" or "r" by column, repeated."""
-
-    rows: tuple[tuple[Node, ...], ...]
-    align: str
-    small: bool = True  # cells are as in text, not as in a display
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    em: float
-
-
-@dataclass(frozen=True, slots=True)
-class Boxed:
-    body: Node
-
-
-Node: TypeAlias = Symbol | Row | Fraction | Root | Scripts | Over | Fence | Grid | Space | Boxed
 
 _TOKEN = re.compile(r"\\(?:[a-zA-Z]+\*?|.)|[ \t\r\n]+|.", re.DOTALL)
 _ENVIRONMENTS: dict[str, tuple[str, str, str]] = {  # left, right, alignment

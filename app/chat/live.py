@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from shiboken6 import isValid
+
 from app.chat.answer import AnswerView
 from app.chat.session import ChatSession
+from app.theme import Theme
 from engine.messages import Finished
 from engine.sessions.conversation import Turn, joined_counters, joined_timings
 
@@ -22,6 +25,18 @@ class LiveAnswer:
     text: list[str] = field(default_factory=list)
     status: str = ""
     prompt_tokens: int = 0
+
+    @property
+    def seen(self) -> AnswerView | None:
+        """Its view, while there is one on the screen."""
+        return self.view if self.view is not None and isValid(self.view) else None
+
+    def make_view(self, theme: Theme) -> AnswerView:
+        """Another view of it, as it stands now, which is told what follows."""
+        self.view = AnswerView(theme)
+        self.view.feed(self.shown)
+        self.view.show_status(self.status)
+        return self.view
 
     @property
     def shown(self) -> str:

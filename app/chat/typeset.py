@@ -5,14 +5,16 @@ Sizes are in em of the font the box is set in. A box has a width, and a height a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QFont, QFontMetricsF, QPainter, QPainterPath, QPen, QTransform
+from PySide6.QtCore import QPointF, QRectF
+from PySide6.QtGui import QFont, QFontMetricsF, QPainter, QPainterPath, QTransform
 
-from app.chat.latex import (
+from app.chat.boxes import EMPTY, Box, blank, centred, group, line, moved, stroke
+from app.chat.latex import read
+from app.chat.latex_tree import (
     Boxed,
     Fence,
     Fraction,
@@ -27,7 +29,6 @@ from app.chat.latex import (
     Space,
     Symbol,
     Unreadable,
-    read,
 )
 from app.theme import font
 
@@ -36,19 +37,6 @@ SCRIPT, SCRIPT_SCRIPT = 0.72, 0.58  # sizes of scripts, and of scripts of script
 RULE = 0.055  # em, thickness of lines
 GAP = 0.14  # em between a fraction's line and its parts
 MAX_SIDE = 20_000  # px; nobody reads a formula wider or higher than that
-
-Paint = Callable[[QPainter, float, float], None]  # painter, x, y of the baseline
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """Something that is set. All in px."""
-
-    width: float
-    height: float  # above the baseline
-    depth: float  # below it
-    paint: Paint
-    kind: Kind = "ord"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +55,6 @@ class _Style:
         return replace(self, display=False)
 
 
-def _nothing(painter: QPainter, x: float, y: float) -> None: ...
-
-
-EMPTY = Box(0, 0, 0, _nothing)
-
-
 @lru_cache(maxsize=512)
 def typeset(source: str, size: float, display: bool) -> Box:
     """A formula, set at ``size`` px. Raises Unreadable."""
@@ -89,7 +71,7 @@ def _set(node: Node, style: _Style) -> Box:
         case Row():
             return _row([_set(item, style) for item in node.items], style)
         case Space():
-            return Box(node.em * style.size, 0, 0, _nothing)
+            return blank(node.em * style.size)
         case Fraction():
             return _fraction(node, style)
         case Root():
@@ -139,12 +121,7 @@ def _symbol(node: Symbol, style: _Style) -> Box:
     size = style.size * (1.7 if style.display else 1.2)
     glyph = _text(node.text, "roman", size, "big")
     middle = (glyph.height - glyph.depth) / 2  # put on the axis
-    return _moved(glyph, style.size * AXIS - middle)
-
-
-def _moved(box: Box, up: float) -> Box:
-    """The box, so much higher."""
-    return replace(box, height=box.height + up, depth=box.depth - up, paint=lambda p, x, y: box.paint(p, x, y - up))
+    return moved(glyph, style.size * AXIS - middle)
 
 
 # --------------------------------------------------------------------------------------------------- rows
@@ -172,21 +149,7 @@ def _row(boxes: Sequence[Box], style: _Style) -> Box:
         x += box.width
         before = kind
     kind_of_all = boxes[0].kind if len(boxes) == 1 else "ord"
-    return _group(placed, x, kind_of_all)
-
-
-def _group(placed: Sequence[tuple[float, Box]], width: float, kind: Kind = "ord") -> Box:
-    def paint(painter: QPainter, x: float, y: float) -> None:
-        for left, box in placed:
-            box.paint(painter, x + left, y)
-
-    height = max((box.height for _, box in placed), default=0.0)
-    depth = max((box.depth for _, box in placed), default=0.0)
-    return Box(width, height, depth, paint, kind)
-
-
-def _centred(box: Box, width: float) -> tuple[float, Box]:
-    return (width - box.width) / 2, box
+    return group(placed, x, kind_of_all)
 
 
 # ------------------------------------------------------------------------------------------ constructions
@@ -200,20 +163,15 @@ def _fraction(node: Fraction, style: _Style) -> Box:
     width = max(above.width, below.width) + 0.2 * style.size
     up = axis + rule / 2 + gap + above.depth
     down = -(axis - rule / 2 - gap - below.height)
-    group = _group([_centred(_moved(above, up), width), _centred(_moved(below, -down), width)], width)
+    both = group([centred(moved(above, up), width), centred(moved(below, -down), width)], width)
 
     def paint(painter: QPainter, x: float, y: float) -> None:
-        group.paint(painter, x, y)
+        both.paint(painter, x, y)
         if node.line:
-            _line(painter, x, y - axis, width, rule)
+            line(painter, x, y - axis, width, rule)
 
     side = 0.08 * style.size  # beside the line, so that two fractions do not touch
-    return Box(width + 2 * side, group.height, group.depth, lambda p, x, y: paint(p, x + side, y))
-
-
-def _line(painter: QPainter, x: float, y: float, width: float, rule: float) -> None:
-    """A horizontal line around ``y``."""
-    painter.fillRect(QRectF(x, y - rule / 2, width, max(1.0, rule)), painter.pen().color())
+    return Box(width + 2 * side, both.height, both.depth, lambda p, x, y: paint(p, x + side, y))
 
 
 def _root(node: Root, style: _Style) -> Box:
@@ -234,19 +192,11 @@ def _root(node: Root, style: _Style) -> Box:
         hook.lineTo(left + 0.32 * size, y + bottom)
         hook.lineTo(left + sign, y - top)
         hook.lineTo(left + sign + body.width + 0.06 * size, y - top)
-        _stroke(painter, hook, max(1.0, rule))
+        stroke(painter, hook, max(1.0, rule))
         body.paint(painter, left + sign + 0.03 * size, y)
 
     height = max(top + rule, up + index.height)
     return Box(shift + sign + body.width + 0.12 * size, height, bottom, paint)
-
-
-def _stroke(painter: QPainter, path: QPainterPath, width: float) -> None:
-    painter.save()
-    painter.setPen(QPen(painter.pen().color(), width, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
-    painter.setBrush(Qt.BrushStyle.NoBrush)
-    painter.drawPath(path)
-    painter.restore()
 
 
 def _scripts(node: Scripts, style: _Style) -> Box:
@@ -269,12 +219,12 @@ def _scripts(node: Scripts, style: _Style) -> Box:
     if above is not None:
         up = max(up, above.depth + 0.22 * size)
         lean += slant / 2
-        parts.append((base.width + lean, _moved(above, up)))
+        parts.append((base.width + lean, moved(above, up)))
         width = max(width, base.width + lean + above.width)
     if below is not None:
-        parts.append((base.width - slant, _moved(below, -down)))
+        parts.append((base.width - slant, moved(below, -down)))
         width = max(width, base.width - slant + below.width)
-    return replace(_group(parts, width + 0.04 * size), kind=base.kind)
+    return replace(group(parts, width + 0.04 * size), kind=base.kind)
 
 
 def _sign(node: Node) -> str:
@@ -284,12 +234,12 @@ def _sign(node: Node) -> str:
 def _stacked(base: Box, above: Box | None, below: Box | None, style: _Style) -> Box:
     gap = 0.14 * style.size
     width = max(box.width for box in (base, above, below) if box is not None)
-    parts = [_centred(base, width)]
+    parts = [centred(base, width)]
     if above is not None:
-        parts.append(_centred(_moved(above, base.height + gap + above.depth), width))
+        parts.append(centred(moved(above, base.height + gap + above.depth), width))
     if below is not None:
-        parts.append(_centred(_moved(below, -(base.depth + gap + below.height)), width))
-    return _group(parts, width, base.kind)
+        parts.append(centred(moved(below, -(base.depth + gap + below.height)), width))
+    return group(parts, width, base.kind)
 
 
 def _over(node: Over, style: _Style) -> Box:
@@ -312,8 +262,8 @@ def _over(node: Over, style: _Style) -> Box:
     mark = _text(node.mark, "roman", size)
     width = max(body.width, mark.width * 0.8)
     lift = body.height - 0.52 * size  # marks are drawn for letters of about this height
-    parts = [_centred(body, width), _centred(_moved(mark, max(-0.06 * size, lift)), width)]
-    return _group(parts, width, body.kind)
+    parts = [centred(body, width), centred(moved(mark, max(-0.06 * size, lift)), width)]
+    return group(parts, width, body.kind)
 
 
 def _mark(painter: QPainter, node: Over, where: QRectF, rule: float) -> None:
@@ -341,7 +291,7 @@ def _mark(painter: QPainter, node: Over, where: QRectF, rule: float) -> None:
         path.quadTo(centre, middle, centre + curve, middle)
         path.lineTo(where.right() - curve, middle)
         path.quadTo(where.right(), middle, where.right(), outer)
-    _stroke(painter, path, max(1.0, rule))
+    stroke(painter, path, max(1.0, rule))
 
 
 def _fence(node: Fence, style: _Style) -> Box:
@@ -350,13 +300,13 @@ def _fence(node: Fence, style: _Style) -> Box:
     reach = max(body.height - axis, body.depth + axis, 0.55 * style.size) + 0.06 * style.size
     left, right = (_delimiter(sign, reach, axis, style) for sign in (node.left, node.right))
     parts = [(0.0, left), (left.width, body), (left.width + body.width, right)]
-    return _group(parts, left.width + body.width + right.width)
+    return group(parts, left.width + body.width + right.width)
 
 
 def _delimiter(sign: str, reach: float, axis: float, style: _Style) -> Box:
     """A sign that reaches so far up and down from the axis."""
     if not sign:
-        return Box(0.12 * style.size, 0, 0, _nothing)
+        return blank(0.12 * style.size)
     used = _font("roman", style.size)
     path = QPainterPath()
     path.addText(0, 0, used, sign)
@@ -396,13 +346,13 @@ def _grid(node: Grid, style: _Style) -> Box:
         for c, box in enumerate(row):
             free = widths[c] - box.width
             left = x + {"l": 0.0, "c": free / 2, "r": free}[align[c]]
-            placed.append((left, _moved(box, -y)))
+            placed.append((left, moved(box, -y)))
             x += widths[c] + (gaps[c] if c < len(gaps) else 0.0)
         y += depth + between
     total = y - between
-    whole = _group(placed, sum(widths) + sum(gaps))
+    whole = group(placed, sum(widths) + sum(gaps))
     whole = replace(whole, height=0.0, depth=total)
-    return _moved(whole, total / 2 + AXIS * size)
+    return moved(whole, total / 2 + AXIS * size)
 
 
 def _boxed(body: Box, style: _Style) -> Box:
@@ -411,7 +361,7 @@ def _boxed(body: Box, style: _Style) -> Box:
     def paint(painter: QPainter, x: float, y: float) -> None:
         path = QPainterPath()
         path.addRect(QRectF(x, y - body.height - pad, body.width + 2 * pad, body.height + body.depth + 2 * pad))
-        _stroke(painter, path, max(1.0, RULE * style.size))
+        stroke(painter, path, max(1.0, RULE * style.size))
         body.paint(painter, x + pad, y)
 
     return Box(body.width + 2 * pad, body.height + pad, body.depth + pad, paint)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from app.choice import Choice
 from app.panels.parts import label
-from app.side_sheet import Choice
 from app.theme import space
 from engine.messages import COMPUTE_ON_MISS, POLICIES, PRECISIONS, PREDICTORS, PREFETCH, READ_MODES, LoadModel
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, QPoint, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QKeyEvent, QPainter, QPaintEvent, QShowEvent
+from PySide6.QtGui import QAction, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import (
     QDialog,
     QFileDialog,
@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.dialogs.divider import Divider
 from app.dialogs.download import DownloadDialog
 from app.dialogs.loading_row import LoadingRow
 from app.dialogs.model_details import ModelDetails, question
@@ -108,7 +109,7 @@ class ModelPicker(QDialog):
         middle = QHBoxLayout()
         middle.setSpacing(0)
         middle.addWidget(side)
-        middle.addWidget(_Divider(self._theme, down=True))
+        middle.addWidget(Divider(self._theme, down=True))
         middle.addWidget(self.details, 1)
         buttons = QHBoxLayout()
         buttons.setContentsMargins(space(6), space(3.5), space(6), space(3.5))
@@ -135,9 +136,9 @@ class ModelPicker(QDialog):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(heading)
-        column.addWidget(_Divider(self._theme))
+        column.addWidget(Divider(self._theme))
         column.addLayout(middle, 1)
-        column.addWidget(_Divider(self._theme))
+        column.addWidget(Divider(self._theme))
         column.addWidget(self.loading)
         column.addLayout(buttons)
 
@@ -394,18 +395,3 @@ def _can_be_planned(model: ModelSummary) -> bool:
 def _within(source: str, folder: str) -> bool:
     """Whether a source is this folder or lies in it."""
     return bool(folder) and Path(source).is_absolute() and Path(source).is_relative_to(Path(folder))
-
-
-class _Divider(QWidget):
-    """A hair line, across or down."""
-
-    def __init__(self, theme: Theme, down: bool = False) -> None:
-        super().__init__()
-        self._theme = theme
-        if down:
-            self.setFixedWidth(1)
-        else:
-            self.setFixedHeight(1)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        QPainter(self).fillRect(self.rect(), QColor(self._theme.colors.border))

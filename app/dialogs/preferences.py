@@ -19,11 +19,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.choice import Choice
 from app.dialogs.check_box import CheckBox
 from app.dialogs.preferences_data import DataFolder
 from app.number_box import WholeBox
 from app.panels.parts import label
-from app.side_sheet import Choice
 from app.theme import space
 from engine.messages import POLICIES, PREDICTORS, PREFETCH, READ_MODES
 

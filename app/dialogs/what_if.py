@@ -26,13 +26,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.choice import Choice
 from app.dialogs.check_box import CheckBox
 from app.dialogs.what_if_chart import WhatIfChart
 from app.dialogs.what_if_figures import BELADY, Setting, budgets, logs_of, sentences, setting_in
 from app.dialogs.what_if_foresight import ForesightTable
 from app.panels import format
 from app.panels.parts import label
-from app.side_sheet import Choice
 from app.theme import space
 from engine.messages import (
     POLICIES,

@@ -12,7 +12,8 @@ from PySide6.QtWidgets import QApplication
 from app.chat.body import MarkdownBody
 from app.chat.code import CodeCard
 from app.chat.formula import OBJECT, FormulaView
-from app.chat.latex import Fence, Fraction, Grid, Row, Scripts, Symbol, Unreadable, read
+from app.chat.latex import read
+from app.chat.latex_tree import Fence, Fraction, Grid, Row, Scripts, Symbol, Unreadable
 from app.chat.prose import ProseView
 from app.chat.typeset import typeset
 from app.theme import Theme

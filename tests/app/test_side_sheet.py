@@ -9,7 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from app.main_window import MainWindow
-from app.side_sheet import Field, SideSheet
+from app.number_field import Field
+from app.side_sheet import SideSheet
 from engine.messages import ChatMessage, CountTokens, LoadModel, TokenCount
 from tests.app.conftest import LOADED, Bench
 
