@@ -95,12 +95,12 @@ def _open(progress: Progress) -> int:
 
 def _install(progress: Progress) -> int:
     python = ready(ROOT, False, progress)
-    progress.say(menu.install(ROOT, python, os.environ))
+    progress.done("Greenroom is in your menu", menu.install(ROOT, python, os.environ))
     return 0
 
 
 def _uninstall(progress: Progress) -> int:
-    progress.say(menu.uninstall(ROOT, os.environ))
+    progress.done("Greenroom left your menu", menu.uninstall(ROOT, os.environ))
     return 0
 
 

@@ -62,6 +62,10 @@ class Progress:
             print(f"\n{heading}: {text}", file=sys.stderr, flush=True)
         return False
 
+    def done(self, heading: str, text: str) -> None:
+        """All that was asked for is done, and no program opens that would show it. Waits until it was read."""
+        self.say(text)
+
     def opening(self) -> None:
         """All is ready and the program starts."""
         self._wipe()

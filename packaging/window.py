@@ -75,6 +75,14 @@ class Window(Progress):
         self._process = None
         return again
 
+    def done(self, heading: str, text: str) -> None:
+        super().done(heading, text)
+        self._tell(do="done", heading=heading, text=text)
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+
     def opening(self) -> None:
         super().opening()
         if self._process is not None:

@@ -51,16 +51,16 @@ class ProgressWindow(QWidget):
         messages, ended = self.feed.take()
         for message in messages:
             self.state.apply(message, time.monotonic())
-        if ended and not self._ended and not self.state.failure:
+        if ended and not self._ended and not self.state.last_word:
             self._ended = True
             QTimer.singleShot(LINGER if self.state.opening else 0, self.close)
-        if self.state.failure and not self.text.isVisible():
-            self._show_failure()
+        if self.state.last_word and not self.text.isVisible():
+            self._show_last_word()
         self.update()
 
-    def _show_failure(self) -> None:
+    def _show_last_word(self) -> None:
         QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.close)  # not before: a stray key must not stop what works
-        self.text.setPlainText(self.state.failure)
+        self.text.setPlainText(self.state.last_word)
         self.text.show()
         log = self.state.log
         self._show_buttons(
@@ -68,13 +68,13 @@ class ProgressWindow(QWidget):
                 ("Copy", self._copy),
                 *([("Open the log", lambda: window_state.open_file(log))] if log else []),
                 ("Close", self.close),
-                ("Try again", self._again),
+                *([("Try again", self._again)] if self.state.again else []),
             ]
         )
-        again = self.buttons[-1]
-        again.setProperty("primary", True)
-        again.setStyleSheet(self.styleSheet())
-        again.setFocus()
+        primary = self.buttons[-1]
+        primary.setProperty("primary", True)
+        primary.setStyleSheet(self.styleSheet())
+        primary.setFocus()
         self.raise_()
         QApplication.alert(self)
 
@@ -107,7 +107,7 @@ class ProgressWindow(QWidget):
         left, state = _PAD + 60 + 20, self.state
         self._write(painter, left, 30, state.heading, "text", 19, bold=True)
         self._write(painter, left, 60, state.below, "text_muted", 14)
-        if state.failure:
+        if state.last_word:
             return
         now = time.monotonic()
         for number, row in enumerate(state.rows.values()):

@@ -6,6 +6,7 @@ The window is a process of its own. start.py writes one JSON object a line to it
     {"do": "say", "text": "..."}                      a line for the record
     {"do": "doing", "text": "...", "share": 0.4}      what goes on; share may be null
     {"do": "failed", "heading": "...", "text": "...", "log": "..."}   it cannot go on; log may be null
+    {"do": "done", "heading": "...", "text": "..."}   it is done, and this is to be read
     {"do": "opening"}                                 all is ready
 
 It prints ``shown`` once it is on the screen, and ends with AGAIN when the user wants to try again, with 0 when the
@@ -88,7 +89,8 @@ class State:
     why: str = ""  # what the running step does and why so
     detail: str = ""  # what it is at right now
     share: float | None = None
-    failure: str = ""
+    last_word: str = ""  # what is to be read at the end: why it failed, or what was done
+    again: bool = False  # trying again may help
     log: str = ""
     opening: bool = False
     lines: list[str] = field(default_factory=list)
@@ -110,7 +112,11 @@ class State:
         elif kind == "failed":
             self._finish(now, "failed")
             self.heading, self.below = str(message["heading"]), "Nothing of yours was changed."
-            self.failure, self.log = text[:1].upper() + text[1:], message.get("log") or ""
+            self.last_word, self.log = text[:1].upper() + text[1:], message.get("log") or ""
+            self.again = True
+        elif kind == "done":
+            self._finish(now, "done", until=None)
+            self.heading, self.below, self.last_word = str(message["heading"]), "", text
         elif kind == "opening":
             self._finish(now, "done", until=None)
             self.heading, self.below, self.detail, self.share = "Opening Greenroom", "All is ready.", "", 1.0

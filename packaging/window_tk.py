@@ -43,7 +43,7 @@ class ProgressWindow:
         self.canvas.pack()
         self.buttons: list[_Button] = []
         self.text: tkinter.Text | None = None
-        self._drawn_failure = ""
+        self._drawn_word = ""
         self._ended = False
         self._place()
         self._draw()
@@ -67,13 +67,13 @@ class ProgressWindow:
         messages, ended = self.feed.take()
         for message in messages:
             self.state.apply(message, time.monotonic())
-        if ended and not self._ended and not self.state.failure:
+        if ended and not self._ended and not self.state.last_word:
             self._ended = True
             self.root.after(LINGER if self.state.opening else 0, self.close)
         self._draw()
-        if self.state.failure != self._drawn_failure:
-            self._drawn_failure = self.state.failure
-            self._show_failure()
+        if self.state.last_word != self._drawn_word:
+            self._drawn_word = self.state.last_word
+            self._show_last_word()
         self.root.after(_TICK, self._tick)
 
     def _draw(self) -> None:
@@ -87,7 +87,7 @@ class ProgressWindow:
         canvas.create_text(
             left, self.px(71), text=state.below, anchor="w", font=self.fonts["body"], fill=colors["text_muted"]
         )
-        if state.failure:
+        if state.last_word:
             return
         now = time.monotonic()
         for number, row in enumerate(state.rows.values()):
@@ -127,7 +127,7 @@ class ProgressWindow:
 
     def _icon(self, x: int, y: int, side: int) -> None:
         """The icon, its experts taking turns while work goes on."""
-        working = not self.state.failure and not self.state.opening
+        working = not self.state.last_word and not self.state.opening
         lit = _DANCE[int(time.monotonic() / 0.6) % len(_DANCE)] if working else _DANCE[0]
         self._rounded(x, y, x + side, y + side, side * 0.22, "#14181a", "#2c3437")
         square, gap = round(side * 0.18), max(2, round(side * 0.055))
@@ -175,13 +175,14 @@ class ProgressWindow:
         )
         self.canvas.create_polygon(corners, smooth=True, fill=fill, outline=outline)
 
-    def _show_failure(self) -> None:
+    def _show_last_word(self) -> None:
         self.root.bind("<Escape>", lambda _: self.close())  # not before: a stray key must not stop what works
+        again, log = self.state.again, self.state.log
         self._show_buttons(
             [
-                ("Try again", True, lambda: self.close(AGAIN)),
-                ("Close", False, self.close),
-                *([("Open the log", False, lambda: window_state.open_file(self.state.log))] if self.state.log else []),
+                *([("Try again", True, lambda: self.close(AGAIN))] if again else []),
+                ("Close", not again, self.close),
+                *([("Open the log", False, lambda: window_state.open_file(log))] if log else []),
                 ("Copy", False, self._copy),
             ]
         )
@@ -201,7 +202,7 @@ class ProgressWindow:
             spacing2=self.px(3),
             spacing3=self.px(3),
         )
-        self.text.insert("1.0", self.state.failure)
+        self.text.insert("1.0", self.state.last_word)
         self.text.configure(state="disabled")  # it can still be selected and copied
         top = 112
         self.text.place(

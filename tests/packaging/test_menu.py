@@ -117,6 +117,14 @@ def test_macos_gets_an_app_that_starts_it_and_goes_without_a_trace(checkout, tmp
     assert tree(home) == []
 
 
+@pytest.mark.parametrize("file", ["linux/Add to menu.sh", "macos/Add to Applications.command"])
+def test_a_double_click_adds_it_to_the_menu(checkout, file):
+    answer = subprocess.run(
+        [checkout / "packaging" / file], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
+    )
+    assert answer.stdout == f"{[str(checkout / 'packaging' / 'start.py'), '--window', 'install']}\n", answer.stderr
+
+
 def test_macos_has_the_name_that_linux_has():
     metainfo = (ROOT / "packaging" / "linux" / "greenroom.metainfo.xml").read_text()
     assert f"<id>{menu_macos.IDENTIFIER}</id>" in metainfo

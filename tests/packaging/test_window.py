@@ -60,7 +60,7 @@ def test_a_failure_is_shown_with_what_was_said_before_it_to_copy():
         {"do": "say", "text": "Another start.py is at work"}, {"do": "step", "name": "demo", "text": "x"}, FAILURE
     )
     assert statuses(state)[-1] == "failed"
-    assert state.failure == "The disk is full"
+    assert state.last_word == "The disk is full"
     copied = state.to_copy()
     for part in ("Another start.py is at work", "the disk is full", "/somewhere/install.log", "Python 3."):
         assert part in copied
@@ -112,6 +112,18 @@ def test_qt_says_when_the_user_wants_to_try_again(qt_window, qtbot):
     qtbot.keyClick(button(qt_window, "Try again"), Qt.Key.Key_Return)
     assert not qt_window.isVisible()
     assert qt_window.code == AGAIN
+
+
+def test_what_was_done_is_there_to_be_read_and_nothing_is_to_be_tried_again(qt_window, qtbot):
+    text = "It opens what is in this folder."
+    qt_window.feed.messages = [{"do": "done", "heading": "Greenroom is in your menu", "text": text}]
+    qt_window.feed.ended = True
+    qtbot.waitUntil(qt_window.text.isVisible)
+    assert qt_window.text.toPlainText() == text
+    assert [each.text() for each in qt_window.buttons] == ["Copy", "Close"]
+    assert statuses(qt_window.state) == ["done"] * 4
+    qtbot.keyClick(button(qt_window, "Close"), Qt.Key.Key_Return)
+    assert (qt_window.isVisible(), qt_window.code) == (False, 0)
 
 
 def test_qt_goes_when_start_py_is_gone(qt_window, qtbot):
@@ -210,6 +222,17 @@ def test_what_the_user_answers_to_a_failure_comes_back(tmp_path, monkeypatch, co
     progress = Window(tmp_path, ["start.py"])
     progress.step("torch", "Installing")
     assert progress.failed("Greenroom cannot start", "the disk is full") is again
+
+
+def test_what_was_done_waits_until_it_was_read(tmp_path, monkeypatch, capsys):
+    script = "import sys; print('shown', flush=True); sys.exit(0 if 'in your menu' in sys.stdin.read() else 1)"
+    monkeypatch.setattr(window, "_commands", lambda environment: [[sys.executable, "-c", script]])
+    progress = Window(tmp_path, ["start.py"])
+    progress.step("torch", "Installing")
+    process = progress._process
+    progress.done("Greenroom is in your menu", "It opens what is in this folder.")
+    assert process.returncode == 0
+    assert "It opens what is in this folder.\n" in capsys.readouterr().out
 
 
 def test_a_toolkit_that_cannot_draw_here_is_passed_over(tmp_path, monkeypatch):
