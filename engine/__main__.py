@@ -1,5 +1,12 @@
 """``python -m engine``."""
 
-from engine.cli import main
+import sys
 
-raise SystemExit(main())
+try:
+    from engine.cli import main
+
+    code = main()
+except KeyboardInterrupt:  # while libraries are imported, before anybody else could catch it
+    print("greenroom: stopped.", file=sys.stderr)
+    code = 130
+raise SystemExit(code)

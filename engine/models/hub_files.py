@@ -159,14 +159,16 @@ def _digest(path: Path, file: HubFile, cancelled: Cancel) -> str:
 
 def _link(blob: Path, place: Path) -> None:
     """Show a blob under its name: a relative link, or the file itself where the system makes no links."""
-    if place.is_file():
+    if place.is_file() and place.stat().st_size == blob.stat().st_size:
         return
     with suppress(FileNotFoundError):
-        place.unlink()  # a link to what is gone
+        place.unlink()  # a link to what is gone, or what an end half way through a copy left
     try:
         place.symlink_to(Path("..", "..", "blobs", blob.name))
     except OSError:
-        shutil.copyfile(blob, place)
+        draft = place.with_name(place.name + ".incomplete")
+        shutil.copyfile(blob, draft)
+        draft.replace(place)
 
 
 def _pause(cancelled: Cancel) -> None:

@@ -198,3 +198,13 @@ def test_a_question_that_cannot_be_put_is_not_in_the_way_of_the_next(tiny_chat_m
     assert leaf is not None
     shown = [message.text[:8] for message in conversation.path_to(leaf.id) if message.role == "user"]
     assert shown == ["Hello", "And now?"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGINT is sent to a process of its own")
+def test_ctrl_c_while_libraries_are_imported_is_one_word() -> None:
+    """Whenever it comes: no traceback of a half imported library."""
+    code = "import os, signal, sys, types\nclass Cli(types.ModuleType):\n"
+    code += "    def __getattr__(self, name): os.kill(os.getpid(), signal.SIGINT); return lambda: 0\n"
+    code += "sys.modules['engine.cli'] = Cli('engine.cli')\nimport runpy; runpy.run_module('engine.__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "greenroom: stopped.\n")

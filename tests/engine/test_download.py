@@ -117,6 +117,29 @@ def test_only_what_a_model_needs_is_fetched_and_every_byte_is_right(
     assert not any("/resolve/" in line and "config.json" not in line for line in hub.asked), "nothing is fetched twice"
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_was_shown_by_half_is_shown_whole_by_the_next_download(
+    hub: StandInHub, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Where the system makes no links files are copied, and a program may be ended in the middle of that."""
+    if not links:
+
+        def refused(self: Path, target: Path) -> None:
+            raise OSError("no links here")
+
+        monkeypatch.setattr(Path, "symlink_to", refused)
+    engine.send(DownloadModel(NAME))
+    engine.wait_for(DownloadDone)
+    snapshot = repo(tmp_path) / "snapshots" / COMMIT
+    half = snapshot / "model.safetensors"
+    half.unlink()
+    half.write_bytes(hub.files["model.safetensors"][:5000])
+    engine.send(DownloadModel(NAME))
+    engine.wait_for(DownloadDone)
+    assert half.read_bytes() == hub.files["model.safetensors"]
+    assert not any(path.name.endswith(".incomplete") for path in snapshot.iterdir())
+
+
 def test_a_cut_connection_goes_on_where_it_ended(hub: StandInHub, engine: Engine) -> None:
     hub.cuts = [5000, 7000]
     engine.send(DownloadModel(NAME))
