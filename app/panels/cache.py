@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import format
 from app.panels.history import History
 from app.panels.parts import FigureRow, Heading, Panel, label
+from app.panels.rate import RateHead
 from app.panels.sparkline import Sparkline
 from app.theme import space
 from engine.messages import CacheSnapshot, ModelLoaded, PrefetchState
@@ -31,13 +32,11 @@ class CachePanel(Panel):
         self._snapshot: CacheSnapshot | None = None
         self._best: float | None = None
         self.heading = Heading(self.tr("Cache"), theme)
-        self.rate = label(format.NOTHING, figures="figure")
-        self.best = label(role="small", figures="small")
-        self.best.setToolTip(
-            self.tr("What an expert cache that knew the future (Belady's rule) would have hit on this chat")
-        )
         self.line = Sparkline(theme, self._history.hits, words=format.percent)
         self.line.setAccessibleName(self.tr("Hit rate over time"))
+        belady = self.tr("What an expert cache that knew the future (Belady's rule) would have hit on this chat")
+        head = RateHead(self.tr("hits, last 64 tokens"), belady, self.line)
+        self.rate, self.best = head.rate, head.aside
         self.figures = FigureRow(
             (
                 ("fetched", self.tr("per token"), self.tr("Experts fetched per token, over the last 64 tokens")),
@@ -53,18 +52,11 @@ class CachePanel(Panel):
         self.accuracy.setWordWrap(True)
         self._counts: dict[tuple[str, Phase], QLabel] = {}
 
-        first = QHBoxLayout()
-        first.setSpacing(space(2))
-        first.addWidget(self.rate, 0, Qt.AlignmentFlag.AlignBottom)
-        first.addWidget(label(self.tr("hits, last 64 tokens"), "small"), 0, Qt.AlignmentFlag.AlignBottom)
-        first.addStretch(1)
-        first.addWidget(self.best, 0, Qt.AlignmentFlag.AlignBottom)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
         column.addWidget(self.heading)
-        column.addLayout(first)
-        column.addWidget(self.line)
+        column.addWidget(head)
         column.addWidget(self.figures)
         column.addWidget(self.verdict)
         column.addWidget(self.accuracy)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels import format
 from app.panels.history import History
 from app.panels.parts import Heading, Panel, label
+from app.panels.rate import RateHead
 from app.panels.sparkline import Sparkline
 from app.theme import space
 from engine.messages import CacheSnapshot, Timings
@@ -31,23 +32,16 @@ class SpeedPanel(Panel):
         self._snapshot: CacheSnapshot | None = None
         self.answers: Callable[[], Sequence[Timings]] = lambda: ()
         self.heading = Heading(self.tr("Speed"), theme)
-        self.rate = label(format.NOTHING, figures="figure")
         self.line = Sparkline(theme, self._history.decode, top=None, words=lambda value: f"{value:g}")
         self.line.setAccessibleName(self.tr("Decoding speed over time"))
-        self.prefill = label(role="small", figures="small")
-        self.prefill.setToolTip(self.tr("Tokens of the prompt read per second, of the last prompt"))
-        first = QHBoxLayout()
-        first.setSpacing(space(2))
-        first.addWidget(self.rate, 0, Qt.AlignmentFlag.AlignBottom)
-        first.addWidget(label(self.tr("tokens / s, last 64 tokens"), "small"), 0, Qt.AlignmentFlag.AlignBottom)
-        first.addStretch(1)
-        first.addWidget(self.prefill, 0, Qt.AlignmentFlag.AlignBottom)
+        of_prompt = self.tr("Tokens of the prompt read per second, of the last prompt")
+        head = RateHead(self.tr("tokens / s, last 64 tokens"), of_prompt, self.line)
+        self.rate, self.prefill = head.rate, head.aside
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
         column.addWidget(self.heading)
-        column.addLayout(first)
-        column.addWidget(self.line)
+        column.addWidget(head)
         self._table = QWidget()
         column.addWidget(self._table)
         self._cells = self._make_table()
