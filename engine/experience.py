@@ -146,7 +146,11 @@ class _Learner:
             more = True
             while more and not self._over.is_set():
                 with self.quiet:
-                    more = self._prompter.learn(SLICE)
+                    try:
+                        more = self._prompter.learn(SLICE)
+                    except Exception:
+                        log.exception("learning broke off; it goes on with what comes next")
+                        more = False
                 self._over.wait(self.pause)
             if self._over.is_set():
                 return

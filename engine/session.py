@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -74,22 +74,18 @@ class ModelSession:
         if command.source == "demo" and not demo.is_built():
             demo.build_demo(progress=report, cancelled=stopped)
         self._loaded = load(command, report, stopped)
-        try:
+        with ExitStack() as unwinding:
+            unwinding.callback(self._loaded.close)
             self._experience = Experience(self._loaded, command)
-            try:
-                report("filling slots with experts", 0.97)
-                everyone = self._loaded.runtime.everyone
-                self._loaded.runtime.warm(everyone if len(everyone) else self._experience.likely_first(), stopped)
-            except BaseException:
-                self._experience.close()
-                raise
-        except BaseException:
-            self._loaded.close()
-            raise
-        notes = (*self._loaded.info.notes, *self._experience.notes)
-        self._loaded.info = replace(self._loaded.info, notes=notes)
-        self._generator = TextGenerator(self._loaded)
-        self._telemetry = Telemetry(self._loaded, self._experience.foresight)
+            unwinding.callback(self._experience.close)
+            report("filling slots with experts", 0.97)
+            everyone = self._loaded.runtime.everyone
+            self._loaded.runtime.warm(everyone if len(everyone) else self._experience.likely_first(), stopped)
+            notes = (*self._loaded.info.notes, *self._experience.notes)
+            self._loaded.info = replace(self._loaded.info, notes=notes)
+            self._generator = TextGenerator(self._loaded)
+            self._telemetry = Telemetry(self._loaded, self._experience.foresight)
+            unwinding.pop_all()  # ``close`` ends them
         self._recorded_in = ""  # the log whose last model record is still true
         self._memory_due = 0.0
 

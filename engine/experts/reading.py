@@ -26,12 +26,13 @@ def checkpoint_file(path: Path, way: disk.Way, lands: int = 0) -> CheckpointFile
 
 
 class _OneDescriptor(ABC):
-    """A descriptor for all threads. Opened when first read, and anew after a failure: a repaired or replaced file
-    serves the next read."""
+    """A descriptor for all threads. Opened when first read, and anew when the file was replaced: a repaired or replaced
+    one serves the read after a failure."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
+        self._doubtful = False  # a read failed: the next one looks whether the file was replaced
         self._retired: list[int] = []  # those that failed; another thread may still be reading there
         self._opening = threading.Lock()
 
@@ -45,9 +46,14 @@ class _OneDescriptor(ABC):
 
     def _ready(self) -> int:
         descriptor = self._descriptor  # looked at once: another thread may retire it meanwhile
-        if descriptor >= 0:
+        if descriptor >= 0 and not self._doubtful:
             return descriptor
         with self._opening:
+            if self._doubtful:
+                self._doubtful = False
+                if self._descriptor >= 0 and not _still_there(self._descriptor, self.path):
+                    self._retired.append(self._descriptor)
+                    self._descriptor = -1
             if self._descriptor < 0:
                 self._descriptor = self._opened()
             return self._descriptor
@@ -57,10 +63,7 @@ class _OneDescriptor(ABC):
         """A new descriptor. Raises OSError."""
 
     def _failed(self, error: OSError) -> ModelError:
-        with self._opening:
-            if self._descriptor >= 0:
-                self._retired.append(self._descriptor)
-                self._descriptor = -1
+        self._doubtful = True
         return _unreadable(self.path, error)
 
 
@@ -161,11 +164,14 @@ class SeekingFile:
         self.path = path
         self._handles: dict[int, BinaryIO] = {}  # by thread
         self._retired: list[BinaryIO] = []
+        self._doubtful = False  # as above
         self._opening = threading.Lock()
 
     def fill(self, buffers: Sequence[memoryview], offset: int) -> None:
         """As ``PositionalFile.fill``."""
         try:
+            if self._doubtful:
+                self._retire()
             handle = self._handles.get(threading.get_ident()) or self._open()
             handle.seek(offset)
             for buffer in buffers:
@@ -176,7 +182,7 @@ class SeekingFile:
                         raise _shorter(len(buffer) - done)
                     done += got
         except OSError as error:
-            self._retire()
+            self._doubtful = True
             raise _unreadable(self.path, error) from error
 
     def stage(self, staging: memoryview, offset: int, nbytes: int) -> int:
@@ -197,13 +203,24 @@ class SeekingFile:
             return handle
 
     def _retire(self) -> None:
-        """Of every thread: what failed for one is stale for all."""
+        """Of every thread, those that the file's name does not stand for any more."""
         with self._opening:
-            self._retired += self._handles.values()
-            self._handles.clear()
+            self._doubtful = False
+            for thread, handle in list(self._handles.items()):
+                if not _still_there(handle.fileno(), self.path):
+                    self._retired.append(self._handles.pop(thread))
 
 
 CheckpointFile = PositionalFile | DirectFile | SeekingFile
+
+
+def _still_there(descriptor: int, path: Path) -> bool:
+    """Whether what is open is what the path names now: else reads that fail again and again would open it each time."""
+    try:
+        ours, theirs = os.fstat(descriptor), path.stat()
+    except OSError:
+        return False
+    return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
 
 def _after(buffers: Sequence[memoryview], done: int) -> list[memoryview]:

@@ -118,9 +118,14 @@ class Learner(Silent):
 
     def learn(self, seconds: float) -> bool:
         ends = time.perf_counter() + seconds
-        while next(self._steps):
-            if time.perf_counter() >= ends:
-                return True
+        try:
+            while next(self._steps):
+                if time.perf_counter() >= ends:
+                    return True
+        except Exception:  # memory, say: the rows at hand are lost, those that come are not
+            self._rows.done()
+            self._steps = self._learning()
+            raise
         return False
 
     def _observe(self, x: np.ndarray, scores: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine import session
 from engine.experience import Experience
 from engine.generation.generate import TextGenerator
 from engine.loading import LoadedModel, load
@@ -26,6 +28,7 @@ from engine.messages import (
 from engine.prediction.predictors import Sample
 from engine.prediction.predictors.gate_fitted import GateFitted
 from engine.prediction.profile import Profile, profile_path, read_profile, save_profile
+from engine.prediction.ridge import Ridge
 from tests.engine.listening import Engine
 
 ASK = Generate("r", (ChatMessage("user", "Hello there"),), Sampling(temperature=1.0, seed=5, max_tokens=24))
@@ -139,3 +142,50 @@ def experience_answer(loaded: LoadedModel, experience: Experience) -> Iterator[o
         experience.passed()
         yield step
     experience.end_request()
+
+
+def test_learning_that_breaks_off_goes_on_with_the_next_rows(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = LoadModel(str(tiny_chat_model), predictor="gate-fitted")
+    loaded = load(command)
+    experience = Experience(loaded, command, remember=False)
+    failed = threading.Event()
+    honest = Ridge.fold
+
+    def scarce(self: Ridge, x: np.ndarray, y: np.ndarray) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError
+        honest(self, x, y)
+
+    monkeypatch.setattr(Ridge, "fold", scarce)
+    try:
+        for _ in experience_answer(loaded, experience):
+            pass
+        assert failed.wait(30)
+        for _ in experience_answer(loaded, experience):
+            pass
+        fitted = experience.foresight.prompter.predictor
+        assert isinstance(fitted, GateFitted)
+        end = time.monotonic() + 30
+        while not fitted.learnt:
+            assert time.monotonic() < end, "nobody learns any more"
+            time.sleep(0.01)
+        assert {ridge.rows for ridge in fitted.maps} == {fitted.learnt}
+    finally:
+        experience.close()
+        loaded.close()
+
+
+def test_a_model_whose_session_cannot_begin_is_closed(tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*told: object) -> object:
+        raise RuntimeError("this family's cache cannot be made")
+
+    closed: list[object] = []
+    for kind in (LoadedModel, Experience):
+        monkeypatch.setattr(kind, "close", lambda self, close=kind.close: (closed.append(type(self)), close(self)))
+    monkeypatch.setattr(session, "TextGenerator", none)
+    with pytest.raises(RuntimeError, match="cannot be made"):
+        session.ModelSession(LoadModel(str(tiny_chat_model)), lambda event: None, lambda *told: None, lambda: False)
+    assert closed == [Experience, LoadedModel]

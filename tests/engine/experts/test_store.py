@@ -103,6 +103,21 @@ def test_a_file_cut_short_while_in_use_and_repaired(opened: Opened, tmp_path: Pa
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_reads_that_fail_again_and_again_pile_up_no_descriptors(opened: Opened) -> None:
+    file = next(iter(opened.store._files))
+    whole_size = file.stat().st_size
+    opened.read(0, 0)
+    os.truncate(file, whole_size // 2)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        with pytest.raises(ModelError, match="shorter"):
+            for layer in range(opened.found.layers):
+                for expert in range(EXPERTS):
+                    opened.read(layer, expert)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
 def test_a_file_replaced_by_a_whole_one(opened: Opened, tmp_path: Path) -> None:
     """As a second download does it: under a new inode, which the old handle does not see."""
     file = tmp_path / "model" / "model.safetensors"
