@@ -150,7 +150,10 @@ class EngineService:
                 self._carry_out(number, command)
             except Exception as error:
                 self._fail(_DOING[type(command)], error, getattr(command, "request_id", ""))
-        self._unload()
+        try:
+            self._unload()
+        except Exception as error:  # the window waits for the last word all the same
+            self._fail("unload", error)
         self._replayer.close()
         self._emit(Stopped())
 

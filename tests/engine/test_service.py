@@ -40,10 +40,12 @@ from engine.messages import (
     Progress,
     Sampling,
     Started,
+    Stopped,
     Token,
     TokenCount,
     UnloadModel,
 )
+from engine.session import ModelSession
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import decode_pass, read_conversation, read_records, recount
 from tests.engine.listening import Engine
@@ -293,6 +295,24 @@ def test_thread_ends_in_the_middle_of_an_answer(tiny_chat_model: Path) -> None:
         engine.send(_ask(max_tokens=200))
         engine.wait_for(Started)
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("greenroom")]
+
+
+def test_the_last_word_comes_even_when_the_model_cannot_be_given_back(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window that quits waits for it."""
+
+    def gives_up(session: ModelSession) -> None:
+        close(session)
+        raise RuntimeError("the card fell out")
+
+    close = ModelSession.close
+    monkeypatch.setattr(ModelSession, "close", gives_up)
+    with Engine() as engine:
+        engine.send(LoadModel(str(tiny_chat_model), "25%"))
+        engine.wait_for(ModelLoaded)
+    assert "the card fell out" in engine.wait_for(Failed, fail=False).text
+    engine.wait_for(Stopped)
 
 
 def test_a_prompt_is_counted_before_it_is_sent_and_while_another_is_answered(
