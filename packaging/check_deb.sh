@@ -54,7 +54,7 @@ user() {
 user /usr/bin/greenroom --version
 user /usr/bin/greenroom-engine --version
 user /usr/bin/greenroom --self-test /tmp/user/report
-grep '^  "[el]' "$root/tmp/user/report/report.json" # the hook's counters, the longest gaps
+grep '^  "[el]' "$root/tmp/user/report/report.json"
 
 echo "== remove"
 bare dpkg --purge greenroom

@@ -206,7 +206,10 @@ def window_shown(number: str) -> bool:
 def window_facts(number: str, *which: str) -> list[str]:
     """What xwininfo says, by lines."""
     command = ["xwininfo", "-display", number, *which]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except subprocess.TimeoutExpired:
+        return []
     return [line.strip() for line in told.stdout.splitlines()]
 
 
