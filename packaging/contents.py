@@ -49,12 +49,18 @@ _CUT = (
     "*/tests/data/*",
 )
 _KEPT = ("torch/bin/torch_shm_manager*",)
-# Whole packages that the analysis follows because somebody imports them in a function that Greenroom never calls
+# Whole packages that the analysis follows because somebody imports them in a function that Greenroom never calls, or if
+# they are there, as they are where the tools of the build are
 EXCLUDED_MODULES = (
     "IPython",
     "PIL",
     "_pytest",
+    "chardet",
+    "cyclonedx",
     "huggingface_hub.cli",
+    "jsonschema",
+    "lark",
+    "lxml",
     "matplotlib",
     "numpy.f2py.tests",
     "pandas",

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,7 @@ _HERE = Path(__file__).resolve().parent
 _COMMON = _HERE / "licences"  # texts of licences, for those who only name theirs
 _DEBIANS = re.compile(r"/usr/share/common-licenses/([\w.-]*\w)")
 _RULE = "=" * 100
+_SHORT = 90  # characters of a licence in the list; the whole is in the file of texts
 
 
 class LicenceMissing(Exception):
@@ -50,7 +52,8 @@ def parts_of(collected: Iterable[str | Path], resources: Path, tools: Iterable[s
     collected: paths of the files as they are on this machine. resources: the program's own folder of fonts and models.
     Raises LicenceMissing.
     """
-    files = sorted({Path(file).resolve() for file in collected})
+    # a library's metadata may be there for others to read, without the library
+    files = sorted({Path(file).resolve() for file in collected if ".dist-info" not in str(file)})
     owners = _owners()
     strangers = [file for file in files if str(file) not in owners]
     names = {owners[str(file)] for file in files if str(file) in owners} | set(tools)
@@ -185,7 +188,11 @@ def _licences_in(copyright_file: str) -> str:
 def write(parts: Iterable[Part], folder: Path) -> tuple[Path, Path]:
     """The list for the about sheet and the licences in full, written into ``folder``; their paths."""
     parts = list(parts)
-    listed = [{"name": part.name, "version": part.version, "licence": part.licence} for part in parts]
+    listed = [
+        {"name": part.name, "version": part.version, "licence": _in_short(part.licence)}
+        for part in parts
+        if part.version  # fonts and models have none; the about sheet knows them anyway
+    ]
     short, full = folder / LIST, folder / TEXTS
     short.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     chapters = [
@@ -207,6 +214,10 @@ def write(parts: Iterable[Part], folder: Path) -> tuple[Path, Path]:
         chapters.append("\n".join(head) + "\n\n" + f"\n\n{'-' * 40}\n\n".join(body))
     full.write_text(f"\n\n{_RULE}\n\n".join(chapters) + "\n", encoding="utf-8")
     return short, full
+
+
+def _in_short(licence: str) -> str:
+    return textwrap.shorten(licence, _SHORT, placeholder=" …")
 
 
 def _read(file: Path) -> str:

@@ -65,6 +65,7 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
     grid.setHorizontalSpacing(space(5))
     grid.setVerticalSpacing(space(1))
     grid.setColumnStretch(2, 1)
+    grid.setColumnMinimumWidth(2, space(50))
     line = 0
     for title, parts in ((tr("Bundled"), bundled()), (tr("Libraries"), libraries())):
         heading = label(title, "title")

@@ -46,6 +46,11 @@ def test_only_what_was_collected_is_listed_each_with_version_and_licence():
     assert any("PYTHON SOFTWARE FOUNDATION LICENSE" in text for text in parts["Python"].texts)
 
 
+def test_metadata_without_its_library_is_nobodys_work():
+    about = file_of("markdown-it-py", ".dist-info/METADATA")
+    assert "markdown-it-py" not in {part.name for part in parts_of([about], RESOURCES)}
+
+
 def test_fonts_and_the_demo_are_listed_by_the_licence_beside_them():
     parts = {part.name: part for part in parts_of([], RESOURCES)}
     assert parts["Inter, a typeface"].licence == "OFL-1.1"
@@ -85,10 +90,10 @@ def test_the_files_name_everybody_and_print_a_shared_text_once(tmp_path):
     parts = [
         Part("a", "1", "Free", "https://a.example", (shared, "Notice of a")),
         Part("b", "2", "Free", "", (shared,)),
-        Part("c", "", "Own", "", ()),
+        Part("c", "", "Own", "", ()),  # a typeface: the about sheet has it elsewhere
     ]
     short, full = write(parts, tmp_path)
-    assert [part["name"] for part in json.loads(short.read_text("utf-8"))] == ["a", "b", "c"]
+    assert [part["name"] for part in json.loads(short.read_text("utf-8"))] == ["a", "b"]
     text = full.read_text("utf-8")
     assert text.count("May be used for anything.") == 1
     assert "The Licence ...: the text stands under a." in text
