@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QByteArray, Qt, Signal, Slot
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from app import messages
 from app.answer_style import AnswerStyle, in_words
@@ -35,6 +35,7 @@ from app.surfaces import Surfaces
 from app.theme import Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
+from app.window_parts import WindowParts
 from engine.messages import LoadModel, ModelLoaded, Sampling
 
 log = logging.getLogger("greenroom.window")
@@ -42,7 +43,7 @@ log = logging.getLogger("greenroom.window")
 SHUTDOWN_SECONDS = 5.0
 
 
-class MainWindow(QMainWindow):
+class MainWindow(WindowParts):
     """Everything there is to see. ``closed`` is emitted once the engine has ended, or had its time."""
 
     closed = Signal()
@@ -76,7 +77,7 @@ class MainWindow(QMainWindow):
         )
         self.exporter = Exporter(self, settings, self.background, self.toast)
         self.surfaces = Surfaces(self, conversations)
-        self.menus = Menus(self)
+        self.menus = Menus(self, self.surfaces)
         self._connect()
         self._restore()
         self._style_changed()

@@ -9,17 +9,18 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu
 
 if TYPE_CHECKING:
-    from app.main_window import MainWindow
+    from app.surfaces import Surfaces
+    from app.window_parts import WindowParts
 
 
 class Menus(QObject):
     """Fills the window's menu bar. The entries that are not always possible are here by name."""
 
-    def __init__(self, window: MainWindow) -> None:
+    def __init__(self, window: WindowParts, surfaces: Surfaces) -> None:
         super().__init__(window)
         self._window = window
         bar = window.top.menus
-        conversations, surfaces = window.conversations, window.surfaces
+        conversations = window.conversations
         file = bar.addMenu(self.tr("&File"))
         self._add(file, self.tr("&New chat"), "Ctrl+N", window.new_chat)
         self._add(file, self.tr("Open &model…"), "Ctrl+L", window.open_picker)

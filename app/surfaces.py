@@ -22,13 +22,13 @@ from engine.messages import CacheSnapshot, LoadModel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.main_window import MainWindow
+    from app.window_parts import WindowParts
 
 
 class Surfaces(QObject):
     """``move``: what the program has to finish once everything is closed, and then start again; None: nothing."""
 
-    def __init__(self, window: MainWindow, conversations: Path) -> None:
+    def __init__(self, window: WindowParts, conversations: Path) -> None:
         super().__init__(window)
         self._window, self._folder = window, conversations
         self.what_if: WhatIfDialog | None = None

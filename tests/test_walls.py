@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ FLOORS: tuple[set[str], ...] = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 WINDOW, ENGINE = (sorted((ROOT / top).rglob("*.py")) for top in ("app", "engine"))
+MODULES = [*WINDOW, *ENGINE]
 
 
 def name_of(path: Path) -> str:
@@ -101,6 +103,21 @@ def test_no_import_runs_upwards():
             if used != room and FLOOR.get(used, 99) >= FLOOR[room]:
                 upward.append(f"{where} reaches up to {used}")
     assert upward == []
+
+
+def test_nothing_goes_in_circles():
+    """Not even for the sake of a type: what two files both need lies below both."""
+    files = {name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in MODULES}
+    uses: dict[str, set[str]] = {}
+    for name, path in files.items():
+        found = {dotted if dotted in files else dotted.rpartition(".")[0] for dotted, _ in imports(tree_of(path))}
+        uses[name] = (found & set(files)) - {name}
+    for name, path in files.items():
+        defined = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree_of(path).body)
+        if path.name == "__init__.py" and not defined:  # a room's face, that hands names on
+            for user in uses.values():
+                user.discard(name)
+    TopologicalSorter(uses).prepare()  # raises CycleError, which names the circle
 
 
 def test_plain_rooms_hold_no_tensors():

@@ -147,7 +147,7 @@ class CodeCard(QWidget):
         """Without this it lives on with the document, and paints over the next one's colours."""
         highlighter, self._highlighter = self._highlighter, None
         if highlighter is not None:
-            highlighter.setDocument(None)
+            highlighter.stop()
             highlighter.deleteLater()
 
     def _set_text(self, before: str, text: str) -> None:

@@ -112,6 +112,12 @@ class Highlighter(QSyntaxHighlighter):
         if self._pending is not None:
             self._timer.start()
 
+    def stop(self) -> None:
+        """Another one paints from here on."""
+        self._pending = None
+        self._timer.stop()
+        self.setDocument(None)
+
     @property
     def reading(self) -> bool:
         """Some lines still wait for their colours."""
