@@ -94,6 +94,8 @@ APART = (
     Apart(r"\.venv/bin/python -m app\b.*", "opens the window; tests/app opens it in every way", _window),
     Apart(r"bash \.ci/run", "installs system packages and runs this very test", _file_with_its_flags),
     Apart(r"bash tests/gpu/check\.sh", "run by tests/gpu/test_check.py", _file_with_its_flags),
+    Apart(r"python packaging/(build|check_frozen)\.py .*", "takes minutes, and PyInstaller", _file_with_its_flags),
+    Apart(r"bash packaging/check_deb\.sh .*", "makes a Debian, as root", _file_with_its_flags),
     Apart(r"sudo apt install .*", "changes the system", _a_package_of_the_ci),
     Apart(r"pip install .*", "needs a package index", _an_extra),
     Apart(r"\.venv/bin/python -m (ruff|mypy).*", "checks the whole project; the CI's own steps", _a_check_of_the_ci),
