@@ -109,6 +109,11 @@ class Ours:
         self._loaded, self._experience = load_whole(self._command, self._lessons.tables.get(self._command.predictor))
         self._generator = TextGenerator(self._loaded, ends=set())
 
+    @property
+    def _whole(self) -> bool:
+        assert self._loaded is not None
+        return self._loaded.info.slots == self._loaded.info.total_experts
+
     def close(self) -> None:
         if self._experience is not None:
             self._experience.close()
@@ -117,10 +122,12 @@ class Ours:
         self._loaded = self._experience = self._generator = None
 
     def warm_up(self, asked: int) -> int:
-        return min(asked, TOUCH) if self._command.predictor in self._lessons.tables else asked
+        return min(asked, TOUCH) if self._whole or self._command.predictor in self._lessons.tables else asked
 
     def warmed_up(self) -> None:
         assert self._experience is not None
+        if self._whole:  # it hardly listens, and needs to foresee nobody
+            return
         known = self._experience.settle()
         self._lessons.tables[self._command.predictor] = {name: table.copy() for name, table in known.items()}
 

@@ -17,6 +17,10 @@ from engine.messages import PrefetchState
 from engine.prediction.predictors import Sample, Wants
 from engine.prediction.prompter import Guess, Prompter
 
+# Where nobody is missing, what is learnt serves a later load at best: of so many tokens, two in a row are listened to
+# (two, for who learns from one token about the next).
+LEISURE = 16
+
 COMPLETE = "Every expert is in a slot: there is nobody to fetch ahead."
 
 Order = Callable[[int, Sequence[Guess]], None]
@@ -34,6 +38,7 @@ class Foresight:
         self._asking = False  # in this pass
         self._decoding = False
         self._complete = False  # in this pass
+        self._idle = 0  # tokens of such passes
         self._spent = 0.0
 
     def listen(self, taps: RouterTaps) -> None:
@@ -62,13 +67,14 @@ class Foresight:
         self._spent = 0.0
         self._decoding = phase == "decode" and tokens == 1
         self._complete = complete
+        if complete and self._decoding:
+            self._idle += 1
+            unheard = unheard or self._idle % LEISURE > 1
         self._asking = self._decoding and self.trial.on and not complete
         self.prompter.resting = not self._asking
-        if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
-            self._taps.wants = Wants.NOTHING if unheard else self.prompter.wants
         self.prompter.begin_pass(phase, tokens)
-        if self._taps is not None and not unheard:
-            wants = self.prompter.wants
+        if self._taps is not None:  # another router's opinion costs a product: only for whoever asks
+            wants = Wants.NOTHING if unheard else self.prompter.wants
             self._taps.wants = wants if self._asking else wants & ~Wants.LOOK
         if self._asking and Wants.TOKEN not in self.prompter.wants:
             self._order(-1, self.prompter.ahead(-1))

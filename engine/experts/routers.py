@@ -86,7 +86,7 @@ class RouterTaps:
     def __init__(
         self, model: PreTrainedModel, experts: Sequence[str], wants: Wants, sink: Sink, study_tokens: int = 0
     ) -> None:
-        self.wants = wants
+        self._wants = wants
         self.study_tokens = study_tokens
         self._model = model
         self._sink = sink
@@ -102,7 +102,9 @@ class RouterTaps:
         self._tokens = 0  # of this pass
         self._study: _Study | None = None
         self._searching: list[RemovableHandle] = []
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[RemovableHandle] = []  # at both ends of a pass
+        self._listening: list[RemovableHandle] = []  # at routers
+        self._watching: list[RemovableHandle] = []  # at what comes before them
         self._tap_ends()
         for module in model.modules():
             if id(module) in self._places:
@@ -112,16 +114,31 @@ class RouterTaps:
                 self._searching.append(module.register_forward_hook(self._note, with_kwargs=True))
 
     @property
+    def wants(self) -> Wants:
+        return self._wants
+
+    @wants.setter
+    def wants(self, wants: Wants) -> None:
+        """A hook that does nothing still sends its module's call the long way round, so there is none then."""
+        if wants == self._wants:
+            return
+        self._wants = wants
+        if bool(wants & (Wants.ROUTER | Wants.LOOK)) != bool(self._listening):
+            self._listen()
+        if (Wants.LOOK in wants) != bool(self._watching):
+            self._watch()
+
+    @property
     def missing(self) -> list[int]:
         """Layers whose router was not found; before the first pass, all. Nothing is told about them."""
         return [layer for layer, router in enumerate(self._routers) if router is None]
 
     def close(self) -> None:
         """Take the hooks away. Harmless when repeated."""
-        for handle in (*self._searching, *self._handles):
-            handle.remove()
-        self._searching.clear()
-        self._handles.clear()
+        for handles in (self._searching, self._handles, self._listening, self._watching):
+            for handle in handles:
+                handle.remove()
+            handles.clear()
         self._calls.clear()
         self._state = self._embedding = self._study = None
 
@@ -163,12 +180,31 @@ class RouterTaps:
             call.args[0].dim(),
             others if constant else None,
         )
-        hook = partial(self._router_called, layer)
-        self._handles.append(call.module.register_forward_hook(hook))
+        self._listen()
+        self._watch()
         if norm is not None:
-            self._handles.append(norm.module.register_forward_pre_hook(self._norm_called))
             self._norm_called(norm.module, norm.args)
-        hook(call.module, call.args, outputs)
+        self._router_called(layer, call.module, call.args, outputs)
+
+    def _listen(self) -> None:
+        """Hooks at the routers that are known, if anybody wants what they bring."""
+        for handle in self._listening:
+            handle.remove()
+        self._listening.clear()
+        if self._wants & (Wants.ROUTER | Wants.LOOK):
+            for layer, router in enumerate(self._routers):
+                if router is not None:
+                    hook = partial(self._router_called, layer)
+                    self._listening.append(router.module.register_forward_hook(hook))
+
+    def _watch(self) -> None:
+        """Likewise at their norms."""
+        for handle in self._watching:
+            handle.remove()
+        self._watching.clear()
+        if Wants.LOOK in self._wants:
+            norms = [router.norm for router in self._routers if router is not None and router.norm is not None]
+            self._watching += [norm.register_forward_pre_hook(self._norm_called) for norm in norms]
 
     def _constant(self, value: Any) -> bool:
         """The same for every token: a weight, a plain number, nothing."""

@@ -187,11 +187,12 @@ def test_what_learns_is_taught_once_and_the_others_begin_with_what_it_knows(
     monkeypatch.setattr(ours, "Experience", noted)
     said: list[str] = []
     command = LoadModel(str(model), threads=1, predictor="gate-fitted")
-    bench(BenchOptions(command, ("100%", "50%"), 4, 1, warm_up=200, peers=()), said.append)
-    assert begun[0] is None
-    assert begun[1]
-    assert said.count("ours 100%: warming up") == 2
-    assert said.count("ours 50%: warming up") == 1
+    bench(BenchOptions(command, ("100%", "50%", "25%"), 4, 1, warm_up=200, peers=()), said.append)
+    assert begun[:2] == [None, None], "who has everybody in memory hardly listens"
+    assert begun[2]
+    assert said.count("ours 100%: warming up") == 1
+    assert said.count("ours 50%: warming up") == 2
+    assert said.count("ours 25%: warming up") == 1
 
 
 def test_cold_reads_from_disk_only_and_says_what_the_link_allows(model: Path) -> None:

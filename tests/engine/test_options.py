@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.experts.foresight import COMPLETE
+from engine.experts.foresight import COMPLETE, LEISURE
 from engine.experts.records import Deed
 from engine.experts.store import DiskStore
 from engine.experts.transfer import READERS
@@ -197,17 +197,21 @@ def test_prefetch_on_off_and_auto(teller: Teller, plain: str) -> None:
 
 
 def test_where_everybody_is_in_a_slot_nobody_is_asked_whom_to_fetch(teller: Teller, plain: str) -> None:
-    asked = []
+    asked, heard = [], []
     with pytest.MonkeyPatch.context() as patch:
-        ahead = Prompter.ahead
+        ahead, router = Prompter.ahead, Prompter.router
         patch.setattr(Prompter, "ahead", lambda self, layer: asked.append(layer) or ahead(self, layer))
-        loaded = teller.load(predictor="gate", prefetch="on", experts="100%")
+        patch.setattr(Prompter, "router", lambda self, *told: heard.append(told[0]) or router(self, *told))
+        loaded = teller.load(predictor="gate-fitted", prefetch="on", experts="100%")
         teller.ask(loaded)  # until all have been called
         full = teller.ask(loaded, max_tokens=90)
         assert full.snapshots[-1].resident == loaded.total_experts, "this chat called everybody"
         asked.clear()
+        heard.clear()
         again = teller.ask(loaded)
     assert asked == []
+    decoded = again.finished.timings.answer_tokens
+    assert 0 < heard.count(0) <= 1 + 2 * -(-decoded // LEISURE), "the prompt, and a token now and then"
     assert again.finished.text == plain
     assert again.verdict == COMPLETE
     assert again.cache.decode_misses == again.cache.prefetch_bytes == 0
