@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import numpy as np
-from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
 from app.engine_client import EngineClient
@@ -31,6 +30,7 @@ from app.main_window import MainWindow
 from app.panels.cells import Mode
 from app.panels.heatmap import Heatmap
 from app.panels_column import NAMES
+from app.selftest_tools import until
 from app.settings import Settings
 from app.theme import Theme
 from engine.messages import (
@@ -81,20 +81,6 @@ class NoEngine:
 
     def join(self, timeout: float | None = None) -> bool:
         return True
-
-
-def until(condition: Callable[[], bool], seconds: float = 300) -> None:
-    """Run the event loop until the condition holds; RuntimeError when it does not in time."""
-    loop = QEventLoop()
-    deadline = time.monotonic() + seconds
-    timer = QTimer()
-    timer.setInterval(5)
-    timer.timeout.connect(lambda: loop.quit() if condition() or time.monotonic() > deadline else None)
-    timer.start()
-    loop.exec()
-    timer.stop()
-    if not condition():
-        raise RuntimeError("waited in vain")
 
 
 def snapshot(layers: int, experts: int, seed: int) -> ExpertSnapshot:
@@ -173,7 +159,7 @@ def work(app: QApplication, folder: Path) -> dict[str, float]:
         window.resize(1440, 1300)
         window.show()
         window.start("m")
-        until(lambda: window.state.model is not None)  # noqa: B023
+        until(lambda: window.state.model is not None, 300, "the model")  # noqa: B023
         snapshots = [snapshot(layers, experts, seed) for seed in range(4)]
         for way in reversed(WAYS):
             dress(window, way)
@@ -189,7 +175,7 @@ def work(app: QApplication, folder: Path) -> dict[str, float]:
                     made[0].emit(MemorySnapshot((MemoryBar("RAM", 2 * 10**9, parts),)))
                 began, due = time.thread_time(), time.monotonic() + 0.1
                 client._drain()
-                until(lambda: time.monotonic() >= due)  # noqa: B023
+                until(lambda: time.monotonic() >= due, 300, "the next snapshot")  # noqa: B023
                 steps.append(1000 * (time.thread_time() - began))
             results[f"{layers} x {experts}, {way}"] = round(10 * statistics.mean(steps[10:]), 1)
         window.close()
@@ -205,9 +191,9 @@ def decode(folder: Path, source: str, rounds: int, tokens: int) -> dict[str, flo
     window.resize(1440, 1300)
     window.show()
     window.start()
-    until(lambda: window.state.engine is not None)
+    until(lambda: window.state.engine is not None, 300, "the engine")
     window.load(LoadModel(source, "50%", prefetch="off"))
-    until(lambda: window.state.model is not None or bool(window.state.problem), 900)
+    until(lambda: window.state.model is not None or bool(window.state.problem), 900, "the model")
     ended: list[Finished] = []
     client.finished.connect(ended.append)
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -218,13 +204,13 @@ def decode(folder: Path, source: str, rounds: int, tokens: int) -> dict[str, flo
             window.new_chat()
             before = len(ended)
             window.send(PROMPTS[turn % len(PROMPTS)])
-            until(lambda: len(ended) > before)  # noqa: B023
-            until(lambda: not window.chat.busy)
+            until(lambda: len(ended) > before, 300, "the answer")  # noqa: B023
+            until(lambda: not window.chat.busy, 300, "the answer's end")
             rate = ended[-1].timings.decode_rate
             if turn >= 0 and rate is not None:
                 rates[way].append(rate)
     window.close()
-    until(lambda: not client.running)
+    until(lambda: not client.running, 300, "the engine's end")
     results = {f"{way}, tokens/s": round(statistics.median(rates[way]), 2) for way in WAYS}
     for way in WAYS[1:]:
         pairs = [one / other for one, other in zip(rates[way], rates["none"], strict=True)]
