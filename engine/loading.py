@@ -345,7 +345,7 @@ def _make_runtime(
             if isinstance(device, CudaDevice) and plan.host_slots:
                 # one for each card, over the experts that are its own: near that card, and no lock between two
                 nbytes = plan.host_slots * plan.demand.slot_bytes // len(devices)
-                store = HostTier(store, layouts, nbytes, True, cpus=device.cpus, pinner=device.pinner, tell=tell)
+                store = HostTier(store, layouts, nbytes, device.pinner, cpus=device.cpus, tell=tell)
             unwinding.callback(store.close)
             stages.append((device, store))
         runtime = ExpertRuntime(layouts, slots, found.experts, top_k, command.policy, stages)

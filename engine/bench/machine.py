@@ -52,7 +52,8 @@ def link_rate(device: torch.device, rounds: int = 5) -> float | None:
     """Bytes per second from pinned memory to the card, best of ``rounds``; None without CUDA."""
     if device.type != "cuda":
         return None
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    with torch.cuda.device(device):  # pinning, too, opens the current card
+        source = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
     target = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
 
     def copy() -> None:

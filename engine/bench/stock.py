@@ -220,4 +220,5 @@ def _collect(device: torch.device) -> None:
     """Hooks and modules refer to each other: without a collection the memory would come back some time."""
     gc.collect()
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        with torch.cuda.device(device):
+            torch.cuda.empty_cache()

@@ -34,17 +34,24 @@ class CudaPinner:
     """CUDA, or ROCm, which answers to the same names.
 
     A failed registration leaves an error behind that the next check on the same thread would take for its own: so pin
-    on a thread that does nothing else with the card.
+    on a thread that does nothing else with the card. Every call is made with the card as the current one: a thread
+    begins with cuda:0, and the driver would take a few hundred MB there for a card that nobody uses.
     """
 
     PORTABLE = 1  # pinned for every card, not only the current one
 
+    def __init__(self, device: torch.device) -> None:
+        """device: the card, with its number."""
+        self._device = device
+
     def pin(self, memory: torch.Tensor) -> bool:
-        return int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, self.PORTABLE)) == 0
+        with torch.cuda.device(self._device):
+            return int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, self.PORTABLE)) == 0
 
     def unpin(self, memory: torch.Tensor) -> None:
-        torch.cuda.synchronize()  # a copy may still read it
-        torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+        with torch.cuda.device(self._device):
+            torch.cuda.synchronize()  # a copy may still read it
+            torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
 
 
 class Card(Protocol):
@@ -86,7 +93,7 @@ class CudaCard:
     def __init__(self, device: torch.device) -> None:
         """device: with its number."""
         self.torch_device = device
-        self.pinner: Pinner = CudaPinner()
+        self.pinner: Pinner = CudaPinner(device)
         self.cpus = cpus_near_card(device)
         with torch.cuda.device(device):
             self._copies = torch.cuda.Stream(device)
@@ -107,7 +114,8 @@ class CudaCard:
         return free, total
 
     def release_unused(self) -> None:
-        torch.cuda.empty_cache()
+        with torch.cuda.device(self.torch_device):
+            torch.cuda.empty_cache()
 
     def copy(self, source: torch.Tensor, target: torch.Tensor, after: Event | None) -> Event:
         with torch.cuda.device(self.torch_device), torch.cuda.stream(self._copies):

@@ -16,11 +16,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
 
-from engine.experts.card import CudaPinner, Pinner
+from engine.experts.card import Pinner
 from engine.experts.layout import ALIGNMENT, ExpertLayout
 from engine.experts.store import Store
 from engine.hardware.numa import stay_near
@@ -93,16 +94,16 @@ class HostTier:
         store: Store,
         layouts: Sequence[ExpertLayout],
         nbytes: int,
-        pinned: bool,
+        pinner: Pinner | None = None,
         *,
         cpus: frozenset[int] = frozenset(),
-        pinner: Pinner | None = None,
         tell: Callable[[str], None] = log.warning,
     ) -> None:
         """layouts: one for each layer. nbytes: the budget, shared out by how much each layout's layers weigh.
 
-        pinned: pin the memory, on a thread of its own that stays on ``cpus`` (those near the card). tell: gets a
-        sentence when the system gives only a part of the memory, and (on that thread) when it pins only a part.
+        pinner: pins the memory, on a thread of its own that stays on ``cpus`` (those near the card); None: it stays
+        pageable. tell: gets a sentence when the system gives only a part of the memory, and (on that thread) when only
+        a part is pinned.
         """
         self._store = store
         self._changed = threading.Condition()
@@ -118,7 +119,7 @@ class HostTier:
         self._tell = tell
         self._closing = threading.Event()
         self._begun = threading.Event()  # the first chunk is pinned, or none will be
-        self._pinner: Pinner = pinner or CudaPinner()
+        self._pinner = pinner
         self._thread: threading.Thread | None = None
         self.places = sum(len(shelf) for shelf in shelves.values())
         self.nbytes = sum(chunk.nbytes for chunk in self._chunks)
@@ -127,8 +128,10 @@ class HostTier:
         if self.places < sum(places.values()):
             given = f"{self.nbytes / 1e9:.1f} of {nbytes / 1e9:.1f} GB"
             tell(f"RAM gave only {given} for experts; more of them wait on disk.")
-        if pinned and self._chunks:
-            self._thread = threading.Thread(target=self._pin_all, args=(cpus,), name="greenroom-pin", daemon=True)
+        if pinner is not None and self._chunks:
+            self._thread = threading.Thread(
+                target=self._pin_all, args=(pinner, cpus), name="greenroom-pin", daemon=True
+            )
             self._thread.start()
 
     def follow(self, layout: ExpertLayout, priority: np.ndarray, on_device: Callable[[], np.ndarray]) -> None:
@@ -172,7 +175,9 @@ class HostTier:
         if self._thread is not None:
             self._thread.join()
         for chunk in self._pinned:
-            self._pinner.unpin(chunk)
+            assert self._pinner is not None
+            with suppress(RuntimeError):  # a card that gave up: the files below are closed all the same
+                self._pinner.unpin(chunk)
         self._pinned.clear()
         self._chunks.clear()
         self._shelves.clear()
@@ -287,14 +292,14 @@ class HostTier:
 
     # ------------------------------------------------------------------------------------------------ pinning
 
-    def _pin_all(self, cpus: frozenset[int]) -> None:
+    def _pin_all(self, pinner: Pinner, cpus: frozenset[int]) -> None:
         """On a thread of its own: memory that it touches first lies near the card."""
         stay_near(cpus)
         done = 0
         for chunk in self._chunks:
             if self._closing.is_set():
                 return
-            if not self._pin(chunk):
+            if not _pin(pinner, chunk):
                 self._tell(
                     f"The system pins only {done / 1e9:.1f} of {self.nbytes / 1e9:.1f} GB of RAM for the graphics "
                     "card; experts in the rest take longer to fetch."
@@ -306,12 +311,13 @@ class HostTier:
             self._begun.set()
             done += chunk.nbytes
 
-    def _pin(self, chunk: torch.Tensor) -> bool:
-        try:
-            return self._pinner.pin(chunk)
-        except Exception as error:  # a driver's own kinds; the memory serves unpinned
-            log.info("pinning failed: %s", error)
-            return False
+
+def _pin(pinner: Pinner, chunk: torch.Tensor) -> bool:
+    try:
+        return pinner.pin(chunk)
+    except Exception as error:  # a driver's own kinds; the memory serves unpinned
+        log.info("pinning failed: %s", error)
+        return False
 
 
 def _pages(nbytes: int) -> torch.Tensor | None:

@@ -45,7 +45,7 @@ def copy_rates(check: Check) -> dict[str, Any]:
 
 def _pinning(device: torch.device) -> dict[str, Any]:
     memory = torch.empty(CHUNK, dtype=torch.uint8)
-    pinner = CudaPinner()
+    pinner = CudaPinner(device)
     began = time.perf_counter()
     pinned = pinner.pin(memory)
     seconds = time.perf_counter() - began

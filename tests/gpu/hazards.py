@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.experts.device import Device, make_device
+from engine.experts.device import CudaDevice, Device, make_device
 from engine.experts.host_tier import HostTier
 from engine.experts.layout import expert_layout
 from tests.gpu.check import Check
@@ -154,7 +154,8 @@ def lends_pinned_memory_bit_for_bit(check: Check) -> dict[str, Any]:
     on_card = device.torch_device.type == "cuda"
     told: list[str] = []
     store = _Numbers()
-    tier = HostTier(store, [layout] * 2, 100 * layout.nbytes, pinned=on_card, cpus=device.cpus, tell=told.append)
+    pinner = device.pinner if isinstance(device, CudaDevice) else None
+    tier = HostTier(store, [layout] * 2, 100 * layout.nbytes, pinner, cpus=device.cpus, tell=told.append)
     if tier._thread is not None:
         tier._thread.join()
     pinned = tier.pinned_bytes

@@ -99,7 +99,6 @@ def make(disk: Counting) -> Iterator[Make]:
 
     def build(places: int, **options: object) -> HostTier:
         nbytes = places * LAYOUT.nbytes
-        options = {"pinned": False} | options
         made.append(HostTier(disk, [LAYOUT] * LAYERS, nbytes, **options))  # type: ignore[arg-type]
         return made[-1]
 
@@ -186,7 +185,7 @@ def test_priorities_are_read_when_they_are_needed_not_copied(make: Make) -> None
 
 def test_layers_of_different_layouts_share_the_budget_by_weight(disk: Counting) -> None:
     wide = expert_layout({"gate_up_proj": (64, 64), "down_proj": (64, 32)}, torch.float32)
-    tier = HostTier(disk, [LAYOUT, wide, wide], 10 * (LAYOUT.nbytes + 2 * wide.nbytes), pinned=False)
+    tier = HostTier(disk, [LAYOUT, wide, wide], 10 * (LAYOUT.nbytes + 2 * wide.nbytes))
     assert tier.places == 30
     for layer, layout in ((0, LAYOUT), (1, wide), (2, wide)):
         for expert in range(10):
@@ -199,7 +198,7 @@ def test_layers_of_different_layouts_share_the_budget_by_weight(disk: Counting) 
 
 def test_it_says_how_much_it_keeps_and_what_is_below(disk: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_tier, "CHUNK", 1 << 29)
-    tier = HostTier(disk, [LAYOUT], 300_000_000, pinned=True, pinner=Pins())
+    tier = HostTier(disk, [LAYOUT], 300_000_000, pinner=Pins())
     pinning_done()
     assert tier.describe() == "0.3 GB of experts kept in RAM, 0.3 GB of it pinned; below, a counting disk"
     tier.close()
@@ -217,7 +216,7 @@ def test_the_real_files_come_through_bit_for_bit(tmp_path: Path) -> None:
     found = inspect(str(make_tiny("qwen2_moe", tmp_path)))
     layouts = [expert_layout(module.parameters, torch.float32) for module in found.index.modules]
     plain = DiskStore(found.index, layouts, found.model)
-    tier = HostTier(DiskStore(found.index, layouts, found.model), layouts, 7 * layouts[0].nbytes, pinned=False)
+    tier = HostTier(DiskStore(found.index, layouts, found.model), layouts, 7 * layouts[0].nbytes)
     for _ in range(2):
         for layer in range(found.layers):
             for expert in range(EXPERTS):
@@ -356,7 +355,7 @@ def pinning_done() -> None:
 @pytest.mark.usefixtures("small_chunks")
 def test_memory_is_pinned_chunk_by_chunk_in_whole_pages(make: Make) -> None:
     pins, told = Pins(), list[str]()
-    tier = make(9, pinned=True, pinner=pins, tell=told.append)
+    tier = make(9, pinner=pins, tell=told.append)
     pinning_done()
     assert [chunk.nbytes for chunk in pins.tried] == [2 * LAYOUT.nbytes] * 4 + [LAYOUT.nbytes]
     pages = [
@@ -376,7 +375,7 @@ def test_a_pin_that_fails_costs_one_chunk_and_is_told_once(
     make: Make, disk: Counting, error: type[Exception] | None
 ) -> None:
     pins, told = Pins(2, error), list[str]()
-    tier = make(10, pinned=True, pinner=pins, tell=told.append)
+    tier = make(10, pinner=pins, tell=told.append)
     pinning_done()
     assert len(pins.tried) == 3  # two held, one refused, the rest never asked
     assert tier.pinned_bytes == 4 * LAYOUT.nbytes
@@ -398,7 +397,7 @@ def test_experts_are_served_while_memory_is_being_pinned(make: Make) -> None:
             return self.go_on.wait(60) and super().pin(memory)
 
     pins = Slow()
-    tier = make(6, pinned=True, pinner=pins)
+    tier = make(6, pinner=pins)
     assert pins.began.wait(60)
     for expert in range(12):
         fetch(tier, 0, expert)
@@ -420,7 +419,7 @@ def test_closing_ends_pinning_and_unpins_what_was_pinned(disk: Counting) -> None
             return self.go_on.wait(60) and super().pin(memory)
 
     pins = Watched()
-    tier = HostTier(disk, [LAYOUT] * LAYERS, 20 * LAYOUT.nbytes, pinned=True, pinner=pins)
+    tier = HostTier(disk, [LAYOUT] * LAYERS, 20 * LAYOUT.nbytes, pinner=pins)
     closing = threading.Thread(target=tier.close)
     closing.start()
     assert tier._closing.wait(60)  # its first act
@@ -431,20 +430,36 @@ def test_closing_ends_pinning_and_unpins_what_was_pinned(disk: Counting) -> None
     assert disk.closed
 
 
+@pytest.mark.usefixtures("small_chunks")
+def test_a_card_that_gave_up_keeps_nobody_from_closing_the_files(disk: Counting) -> None:
+    class GaveUp(Pins):
+        def unpin(self, memory: torch.Tensor) -> None:
+            super().unpin(memory)
+            raise RuntimeError("CUDA error: device lost")
+
+    pins = GaveUp()
+    tier = HostTier(disk, [LAYOUT] * LAYERS, 20 * LAYOUT.nbytes, pinner=pins)
+    pinning_done()
+    assert len(pins.held) > 1
+    tier.close()
+    assert pins.held == []
+    assert disk.closed
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux binds threads this way")
 def test_pinning_stays_near_the_card_and_the_others_stay_free(make: Make) -> None:
     before, pins = os.sched_getaffinity(0), Pins()
     near = frozenset({max(before)})
-    make(2, pinned=True, pinner=pins, cpus=near)
+    make(2, pinner=pins, cpus=near)
     pinning_done()
     assert pins.affinity == near
     assert os.sched_getaffinity(0) == before
 
 
 def test_nothing_is_pinned_where_nobody_asked(make: Make) -> None:
-    pins = Pins()
-    assert make(4, pinned=False, pinner=pins).pinned_bytes == 0
-    assert pins.tried == []
+    tier = make(4)
+    assert not any(thread.name == "greenroom-pin" for thread in threading.enumerate())
+    assert "pinned" not in tier.describe()
 
 
 def test_a_system_with_less_memory_than_promised_makes_a_smaller_tier(
@@ -481,7 +496,7 @@ def test_the_processors_near_a_card_are_found_by_its_address(monkeypatch: pytest
 def test_who_left_between_two_looks_is_fetched_and_nobody_stays_lent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute on miss asks who is in RAM, and a reader may send one of them away before the loan."""
     disk = Counting()
-    tier = HostTier(disk, [LAYOUT] * LAYERS, 4 * LAYOUT.nbytes, pinned=False)
+    tier = HostTier(disk, [LAYOUT] * LAYERS, 4 * LAYOUT.nbytes)
     tier.lend(0, 1)
     tier.give_back(0, 1)
     disk.broken.add((0, 2))
