@@ -1,4 +1,4 @@
-"""Between the engine, the conversation on disk and the transcript: one chat at a time, one answer at a time.
+"""Between the user, the conversation on disk and the transcript: one chat at a time, one answer at a time.
 
 An answer goes on when the reader turns to another chat: the engine writes it into its log whatever is on the screen,
 and coming back finds it as it stands.
@@ -6,7 +6,6 @@ and coming back finds it as it stands.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,9 @@ from PySide6.QtWidgets import QWidget
 
 from app.background import Background
 from app.chat.answer import AnswerView
+from app.chat.answering import Answering
 from app.chat.cards import UserBubble
 from app.chat.editing import Editing
-from app.chat.live import LiveAnswer, whole
 from app.chat.opening import Opening
 from app.chat.release import when_released
 from app.chat.session import ChatSession
@@ -26,10 +25,8 @@ from app.chat.transcript import Transcript
 from app.chat.views import TurnViews
 from app.engine_client import EngineClient
 from engine.errors import SessionError
-from engine.messages import ChatMessage, Failed, Finished, Generate, PrefillProgress, Sampling, Started
-from engine.sessions.conversation import Turn, new_id
-
-log = logging.getLogger("greenroom.chat")
+from engine.messages import ChatMessage, Sampling
+from engine.sessions.conversation import Turn
 
 LONG_TAIL = 60  # turns; more are built anew from the end, as time allows
 
@@ -55,13 +52,10 @@ class ChatController(QObject):
     ) -> None:
         super().__init__(parent)
         self._opening = Opening(background, program)
-        self._client = client
         self._transcript = transcript
         self._folder = folder
         self._program = program
-        self._live: LiveAnswer | None = None
         self.system = ""  # said to the model before everything else
-        self._waiting: list[Callable[[], None]] = []  # for the answer under way to end
         self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
         self.views = TurnViews(transcript, self.session, self)
@@ -71,25 +65,25 @@ class ChatController(QObject):
         self.views.more_wanted.connect(self.go_on)
         self.views.stepped.connect(self.step)
         self.views.pointed.connect(self._pointed)
-        client.started.connect(self._started)
-        client.prefill_progress.connect(self._prefilling)
-        client.tokens.connect(self._tokens)
-        client.finished.connect(self._finished)
-        client.failed.connect(self._failed)
+        self._answering = Answering(client, transcript, self.views, lambda: self.session, self)
+        self._answering.busy_changed.connect(self.busy_changed)
+        self._answering.context_used.connect(self.context_used)
+        self._answering.finished.connect(self.finished)
 
     @property
     def busy(self) -> bool:
         """An answer is under way, in this chat or another."""
-        return self._live is not None
+        return self._answering.live is not None
 
     @property
     def busy_elsewhere(self) -> bool:
-        return self._live is not None and self._live.session is not self.session
+        return self.busy and not self._writing_here
 
     @property
     def writing_in(self) -> Path | None:
         """The conversation that the answer under way belongs to."""
-        return self._live.session.path if self._live is not None else None
+        live = self._answering.live
+        return live.session.path if live is not None else None
 
     # --------------------------------------------------------------------------------------- conversations
 
@@ -104,14 +98,13 @@ class ChatController(QObject):
 
         A long one is read in the background, and shown unless another chat is wanted meanwhile.
         """
-        live = self._live
-        if live is not None and live.session.path == path:
+        if live := self._answering.in_file(path):
             self._show_session(live.session, message)
         else:
             self._opening.read(path, partial(self._opened, message=message), self._not_opened)
 
     def _opened(self, session: ChatSession, message: str) -> None:
-        live = self._live
+        live = self._answering.live
         if live is not None and live.session.path == session.path:  # it was added to while it was read
             session = live.session
         elif message in session.conversation.messages:
@@ -138,34 +131,35 @@ class ChatController(QObject):
     def let_go(self, path: Path, then: Callable[[], None]) -> None:
         """Have no more to do with a conversation: stop its answer, leave it, close its file; then call ``then``."""
         self._opening.give_up()
-        live = self._live
-        if live is not None and live.session.path == path:
-            self._waiting.append(partial(when_released, self, path, then))
+        live = self._answering.in_file(path)
+        if live is not None:
+            self._answering.when_ended(partial(when_released, self, path, then))
             self.stop()
         if self.session.path == path:
             self.new_chat()
-        if live is None or live.session.path != path:
+        if live is None:
             when_released(self, path, then)
 
     def _change_session(self, session: ChatSession) -> None:
         self._opening.give_up()
-        if self.session is not session and not (self._live is not None and self._live.session is self.session):
+        live = self._answering.live
+        if self.session is not session and not self._writing_here:
             self.session.close()
-        if self._live is not None:
-            self._live.view = None
+        if live is not None:
+            live.view = None
         self._editing.take()
         self.session = session
         self.views.begin(session)
 
     def _show_all(self, message: str = "") -> None:
         """Fill the transcript with the path, and the answer under way below it; ``message`` is to be seen."""
-        session, live = self.session, self._live
-        turns = session.turns
-        if live is not None and live.session is session and live.before is not None:
+        live = self._answering.in_session(self.session)
+        turns = self.session.turns
+        if live is not None and live.before is not None:
             turns = turns[:-1]
         makers: list[Callable[[], QWidget]] = [self.views.maker(turn) for turn in turns]
         characters = [len(turn.text) for turn in turns]
-        if live is not None and live.session is session:
+        if live is not None:
             makers.append(partial(live.make_view, self._transcript.theme))
         at = next((at for at, turn in enumerate(turns) if message in (m.id for m in turn.messages)), None)
         self._transcript.show_messages(makers, characters, at)
@@ -218,14 +212,14 @@ class ChatController(QObject):
 
     def _say_otherwise(self, id: str, text: str) -> None:
         sampling = self.sampling()
-        if sampling is not None and self._live is None:
+        if sampling is not None and not self.busy:
             self._say(text, sampling, instead_of=id)
 
     @Slot(str)
     def regenerate(self, id: str) -> None:
         """Ask for another answer beside this one."""
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
-        if sampling is None or self._live is not None or view is None or turn is None:
+        if sampling is None or self.busy or view is None or turn is None:
             return
         self._editing.end()
         self.session.rewind(id)
@@ -240,7 +234,7 @@ class ChatController(QObject):
     def go_on(self, id: str) -> None:
         """Let the model continue the last answer, which was cut."""
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
-        if sampling is None or self._live is not None or view is None or turn is None:
+        if sampling is None or self.busy or view is None or turn is None:
             return
         self._editing.end()
         answer = AnswerView(self._transcript.theme)
@@ -256,13 +250,13 @@ class ChatController(QObject):
 
     @property
     def _writing_here(self) -> bool:
-        return self._live is not None and self._live.session is self.session
+        return self._answering.in_session(self.session) is not None
 
     # ---------------------------------------------------------------------------------------------- asking
 
     def send(self, text: str, sampling: Sampling) -> bool:
         """Say ``text`` and ask for an answer. False when it could not be saved: nothing was sent then."""
-        if self._live is not None:
+        if self.busy:
             return False
         self._editing.end()
         return self._say(text, sampling)
@@ -301,107 +295,13 @@ class ChatController(QObject):
 
     def _ask(self, sampling: Sampling, view: AnswerView, before: Turn | None = None) -> None:
         """Have the engine answer the end of the path, or go on with ``before``."""
-        session = self.session
-        assert session.leaf is not None
-        live = self._live = LiveAnswer(session, new_id(), session.leaf, view, before)
-        self._set_status(self.tr("Reading the prompt…"))
-        prompt = self.prompt(open_end=before is not None)
-        self._client.send(Generate(live.id, prompt, sampling, str(session.path), live.id, live.parent))
-        self.busy_changed.emit(True)
+        self._answering.ask(self.session, self.prompt(open_end=before is not None), sampling, view, before)
 
     def stop(self) -> None:
-        if self._live is not None:
-            if not self._live.text:
-                self._set_status(self.tr("Stopping…"))
-            self._client.stop()
+        """Stop the answer under way; what there is of it stays."""
+        self._answering.stop()
 
     def close(self) -> None:
         """Let go of the files."""
         self.session.close()
-        if self._live is not None:
-            self._live.session.close()
-
-    def _set_status(self, text: str) -> None:
-        live = self._live
-        if live is not None:
-            live.status = text
-            if (view := live.seen) is not None:
-                view.show_status(text)
-
-    # --------------------------------------------------------------------------------------------- answers
-
-    @Slot(object)
-    def _started(self, event: Started) -> None:
-        live = self._live
-        if live is None or live.id != event.request_id:
-            return
-        live.prompt_tokens = event.prompt_tokens
-        if live.session is self.session:
-            self.context_used.emit(event.prompt_tokens)
-        if (view := live.seen) is not None:
-            for note in event.notes:
-                view.add_note(note)
-
-    @Slot(object)
-    def _prefilling(self, event: PrefillProgress) -> None:
-        live = self._live
-        if live is not None and live.id == event.request_id and not live.text and event.total_tokens:
-            words = self.tr("Reading the prompt: %1 of %2 tokens")
-            self._set_status(words.replace("%1", f"{event.done_tokens:,}").replace("%2", f"{event.total_tokens:,}"))
-
-    @Slot(str, str, int)
-    def _tokens(self, request_id: str, text: str, count: int) -> None:
-        live = self._live
-        if live is None or live.id != request_id:
-            return
-        if text:
-            if live.before is not None and not live.text:
-                self._set_status("")
-            live.text.append(text)
-            live.status = ""
-            if (view := live.seen) is not None:
-                view.feed(text)
-        if live.session is self.session:
-            self.context_used.emit(live.prompt_tokens + count)
-
-    @Slot(object)
-    def _finished(self, event: Finished) -> None:
-        live = self._live
-        if live is None or live.id != event.request_id:
-            return
-        self._live = None
-        live.session.answered(live.id, live.parent, event)
-        if (view := live.seen) is not None:
-            view.finish(whole(event, live.before))
-            self.views.keep(live.session.turns[-1], view)
-            if event.error:
-                self._transcript.add_card("error", self.tr("The answer broke off"), event.error)
-        if live.session is self.session:
-            self.context_used.emit(event.timings.prompt_tokens + event.timings.answer_tokens)
-        self._ended(live)
-        self.finished.emit(event)
-
-    @Slot(object)
-    def _failed(self, event: Failed) -> None:
-        live = self._live
-        if live is None or event.request_id != live.id:
-            return
-        if event.details:
-            log.error("The engine failed to %s: %s\n%s", event.doing, event.text, event.details)
-        self._live = None
-        live.session.follow()  # what stood there before stands there again
-        if (view := live.seen) is not None:
-            at = next((at for at, turn in enumerate(live.session.turns) if turn.last.id == live.parent), None)
-            others = live.session.turns[at + 1 :] if at is not None and live.before is None else ()
-            again = [live.before] if live.before is not None else others
-            self.views.replace_from(view, again)
-            self._transcript.add_card("error", self.tr("There is no answer to this"), event.text)
-        self._ended(live)
-
-    def _ended(self, live: LiveAnswer) -> None:
-        if live.session is not self.session:
-            live.session.close()
-        self.busy_changed.emit(False)
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then()
+        self._answering.close()
