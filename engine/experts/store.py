@@ -18,13 +18,14 @@ from typing import Any, Protocol
 import torch
 from transformers import PreTrainedModel
 
-from engine.errors import ModelError
+from engine.errors import MemoryPlanError, ModelError, memory_ran_out
 from engine.experts.layout import ExpertLayout
 from engine.experts.read_plan import Run, Staging, plan_runs, read_runs
 from engine.experts.reading import CheckpointFile, checkpoint_file
 from engine.hardware import disk
 from engine.messages import ReadMode
 from engine.models.index import ExpertIndex, ParameterSource, Piece
+from engine.models.skeleton import in_short
 
 SMALL = 1 << 20  # bytes: experts of less are read through the file cache, where a read costs a third of a direct one
 MEASURED_SECONDS, MEASURED_BYTES = 0.25, 192 << 20  # at most, while loading
@@ -38,7 +39,8 @@ class Store(Protocol):
     """Fetches one expert into host memory. Called from several threads at once."""
 
     def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
-        """Fill ``blob`` (uint8, one expert's layout). Returns the bytes fetched. Raises ModelError."""
+        """Fill ``blob`` (uint8, one expert's layout). Returns the bytes fetched. Raises ModelError, or MemoryPlanError
+        where a conversion found no RAM; then nobody may use what is in ``blob``."""
 
     @property
     def quick(self) -> bool:
@@ -170,25 +172,46 @@ class DiskStore:
     def _convert(
         self, conversion: _Conversion, layout: ExpertLayout, blob: torch.Tensor, staging: tuple[Staging, Staging]
     ) -> None:
+        """Nothing is written before all of it is made, and a converter that broke off forgets what it was given."""
         beside = torch.empty(conversion.beside, dtype=torch.uint8)
         read_runs(conversion.runs, beside, staging, self._helper)
-        source = conversion.source
-        assert source.converter is not None and self._model is not None
-        with self._converting:
-            for piece, start in zip(source.pieces, conversion.starts, strict=True):
-                tensor = beside[start : start + piece.nbytes].view(piece.dtype).view(piece.shape).to(layout.dtype)
-                source.converter.add_tensor(source.target, source.target, piece.source_pattern, _ready(tensor))
-            realized = source.converter.convert(source.target, model=self._model, config=self._model.config)
         views = layout.views(blob)
-        for name, value in realized.items():
-            tensor = value[0] if isinstance(value, list) else value
-            view = views[_leaf(name)]
-            if tensor.numel() != view.numel() or tuple(tensor.shape[-view.dim() :]) != tuple(view.shape):
+        made: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for name, value in self._converted(conversion, layout.dtype, beside).items():
+            tensor, view = value[0] if isinstance(value, list) else value, views.get(_leaf(name))
+            if view is None or tensor.numel() != view.numel() or tensor.shape[-view.dim() :] != view.shape:
+                wanted = "nothing of that name" if view is None else str(list(view.shape))
                 raise ModelError(
-                    f"{name}: one expert came out as {list(tensor.shape)} where {list(view.shape)} is wanted; "
+                    f"{name}: one expert came out as {list(tensor.shape)} where {wanted} is wanted; "
                     "Greenroom cannot cut this checkpoint into experts."
                 )
+            made.append((view, tensor))
+        for view, tensor in made:
             view.copy_(tensor.reshape(view.shape))
+
+    def _converted(self, conversion: _Conversion, dtype: torch.dtype, beside: torch.Tensor) -> dict[str, Any]:
+        """What transformers' operations make of the pieces in ``beside``, by parameter name. Raises ModelError,
+        MemoryPlanError."""
+        source, model = conversion.source, self._model
+        assert source.converter is not None and model is not None
+        with self._converting:
+            try:
+                for piece, start in zip(source.pieces, conversion.starts, strict=True):
+                    tensor = beside[start : start + piece.nbytes].view(piece.dtype).view(piece.shape).to(dtype)
+                    source.converter.add_tensor(source.target, source.target, piece.source_pattern, _ready(tensor))
+                made: dict[str, Any] = source.converter.convert(source.target, model=model, config=model.config)
+            except Exception as error:  # any operation, any complaint
+                if memory_ran_out(error):
+                    raise MemoryPlanError(
+                        "RAM ran out while an expert was converted. Give experts less memory, or close other programs."
+                    ) from error
+                raise ModelError(
+                    f"An expert of {source.target} could not be converted: {in_short(error)}. Download the model "
+                    "again, or choose another version of it."
+                ) from error
+            finally:
+                source.converter.collected_tensors.clear()  # else the next expert would be made of these as well
+        return made
 
 
 def _choose(

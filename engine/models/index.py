@@ -203,6 +203,12 @@ def _check_conversion(
         shapes = {name: tuple(t[0].shape if isinstance(t, list) else t.shape) for name, t in made.items()}
     except Exception as error:  # any operation, any complaint
         raise ModelError(f"The experts of {target} cannot be converted one by one ({error}).") from error
+    parameters = _targets(target, converter, module)
+    if {name.rpartition(".")[2] for name in shapes} != parameters:
+        raise ModelError(
+            f"One expert of {target} comes out as {_shown(sorted(shapes))}, and the model wants "
+            f"{', '.join(sorted(parameters))}: this version of transformers does not fit this checkpoint."
+        )
     for name, shape in shapes.items():
         wanted = module.parameters[name.rpartition(".")[2]]
         if shape not in (wanted, (1, *wanted)):

@@ -10,16 +10,19 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from transformers.core_model_loading import Concatenate, WeightConverter
 
-from engine.errors import ModelError
+from engine.errors import MemoryPlanError, ModelError
 from engine.experts import store
 from engine.hardware import disk
 from engine.messages import READ_MODES, ReadMode
+from engine.models import index
 from tests.engine.experts.opened import Opened, as_on_windows, whole
 from tests.families import EXPERTS, make_tiny
 
@@ -155,6 +158,99 @@ def test_nothing_is_mapped(opened: Opened, tmp_path: Path) -> None:
     opened.read(0, 0)
     maps = psutil.Process().memory_maps()
     assert not any(str(tmp_path) in entry.path for entry in maps)
+
+
+# ---------------------------------------------------------------------------------------------------- conversions
+
+
+@pytest.fixture
+def converting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
+    """A model whose gate and up projections, two pieces, only transformers' own operations put together."""
+    monkeypatch.setattr(index, "_is_plain", lambda converter: converter is None)
+    result = Opened(make_tiny("qwen2_moe", tmp_path / "model"))
+    (source,) = [source for source in result.found.index.sources[0][0] if len(source.pieces) > 1]
+    assert source.converter is not None
+    yield result
+    result.store.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (ValueError("no such piece"), ModelError, r"gate_up_proj could not be converted: no such piece \(ValueError\)"),
+        (MemoryError(), MemoryPlanError, "RAM ran out while an expert was converted. Give experts less memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), MemoryPlanError, "RAM ran out"),
+    ],
+)
+def test_a_conversion_that_breaks_between_two_pieces_leaves_nothing_for_the_next_expert(
+    converting: Opened,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
+    error: type[Exception],
+    words: str,
+) -> None:
+    model = whole(tmp_path / "model", torch.float32)
+    honest, calls = store._ready, [0]
+
+    def breaks(tensor: torch.Tensor) -> object:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise fault
+        return honest(tensor)
+
+    monkeypatch.setattr(store, "_ready", breaks)
+    with pytest.raises(error, match=words):
+        converting.read(0, 3)
+    for expert in (3, 5):
+        got, expected = converting.read(0, expert), converting.expected(model, 0, expert)
+        assert all(torch.equal(got[name], expected[name]) for name in got)
+
+
+def test_an_operation_that_breaks_is_told_in_words_and_the_next_expert_comes(
+    converting: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(self: Concatenate, *arguments: object, **options: object) -> dict[str, torch.Tensor]:
+        raise IndexError("list index out of range")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Concatenate, "convert", breaks)
+        with pytest.raises(ModelError, match=r"could not be converted: list index out of range \(IndexError\)\. Down"):
+            converting.read(1, 3)
+    model = whole(tmp_path / "model", torch.float32)
+    got, expected = converting.read(1, 4), converting.expected(model, 1, 4)
+    assert all(torch.equal(got[name], expected[name]) for name in got)
+
+
+@pytest.mark.parametrize("second", ["model.layers.1.mlp.experts.down_proj", "model.layers.1.mlp.experts.surprise"])
+def test_what_comes_out_wrong_is_refused_before_any_of_it_is_written(
+    converting: Opened, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    honest = WeightConverter.convert
+
+    def one_too_many(self: WeightConverter, *arguments: Any, **options: Any) -> dict[str, Any]:
+        made = honest(self, *arguments, **options)
+        return made | {second: torch.zeros(3)} if any("gate_up_proj" in name for name in made) else {}
+
+    monkeypatch.setattr(WeightConverter, "convert", one_too_many)
+    layout = converting.layouts[1]
+    blob = torch.full((layout.nbytes,), 0xAB, dtype=torch.uint8)
+    with pytest.raises(ModelError, match=r"one expert came out as \[3\] where .* is wanted"):
+        converting.store.read(1, 3, blob)
+    (gate_up,) = [parameter for parameter in layout.parameters if parameter.name == "gate_up_proj"]
+    assert (blob[gate_up.offset : gate_up.offset + gate_up.nbytes] == 0xAB).all()
+
+
+def test_a_conversion_that_makes_something_else_is_refused_when_the_folder_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another(self: Concatenate, given: dict[str, Any], **options: object) -> dict[str, torch.Tensor]:
+        return {"mlp.experts.surprise": torch.empty(3, device="meta")}
+
+    monkeypatch.setattr(index, "_is_plain", lambda converter: converter is None)
+    monkeypatch.setattr(Concatenate, "convert", another)
+    with pytest.raises(ModelError, match=r"comes out as .*surprise, and the model wants gate_up_proj"):
+        Opened(make_tiny("qwen2_moe", tmp_path / "model"))
 
 
 # ------------------------------------------------------------------------------------------------- ways to read
