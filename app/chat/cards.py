@@ -15,10 +15,12 @@ from PySide6.QtGui import (
     QPaintEvent,
     QTextBlockFormat,
     QTextCursor,
+    QWheelEvent,
 )
-from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QWidget
 
 from app.chat.actions import UserActions
+from app.chat.harmless import harmless
 from app.chat.prose import LEADING, TextView
 from app.theme import RADIUS, Theme, font, space
 
@@ -27,6 +29,56 @@ LEAST_SHARE = 0.65  # that a bubble may have beside its actions; else they go be
 BUBBLE_RADIUS = 14
 PAD_X, PAD_Y = 16, 10
 LEAD = 2  # px that Qt adds below the last line and not above the first
+MANY = 8000  # characters of a message that are laid out in less time than a frame; a longer one scrolls
+LINES = 16  # of such a one that are seen at once
+
+
+class Said(TextView):
+    """What was said, as high as it is long."""
+
+    def __init__(self, theme: Theme, text: str, parent: QWidget) -> None:
+        super().__init__(theme, parent)
+        self.setPlainText(text)
+        block = QTextBlockFormat()
+        block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
+        cursor = QTextCursor(self.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.mergeBlockFormat(block)
+
+    @property
+    def ideal_width(self) -> float:
+        """px that it could use."""
+        return self.document().idealWidth()
+
+
+class LongSaid(QPlainTextEdit):
+    """A text of any length, a few lines of which are seen: files that went along, most often. Only those are laid out;
+    all of them would hold the window up for seconds."""
+
+    ideal_width = math.inf
+
+    def __init__(self, text: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setReadOnly(True)
+        self.setUndoRedoEnabled(False)
+        self.setTabChangesFocus(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        self.document().setDocumentMargin(0)
+        self.viewport().setAutoFillBackground(False)
+        self.setFont(font("body"))
+        self.setPlainText(text)
+
+    def fit(self, width: int) -> int:
+        return LINES * math.ceil(self.fontMetrics().lineSpacing())
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()  # whoever reads on does not get caught in it
 
 
 class UserBubble(QWidget):
@@ -35,23 +87,15 @@ class UserBubble(QWidget):
     def __init__(self, theme: Theme, text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.theme = theme
-        self._text = TextView(theme, self)
+        self.text = text
+        shown = harmless(text)
+        self._text = Said(theme, shown, self) if len(shown) <= MANY else LongSaid(shown, self)
         self._text.setAccessibleName(self.tr("You said"))
-        self._text.setPlainText(text)
-        block = QTextBlockFormat()
-        block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
-        cursor = QTextCursor(self._text.document())
-        cursor.select(QTextCursor.SelectionType.Document)
-        cursor.mergeBlockFormat(block)
         self._actions_below = False
         self.turn_actions = UserActions(self)
         self.turn_actions.copy_wanted.connect(lambda: QGuiApplication.clipboard().setText(self.text))
         self.turn_actions.changed.connect(self._place_actions)
         theme.changed.connect(self.update)
-
-    @property
-    def text(self) -> str:
-        return self._text.toPlainText()
 
     def fit(self, width: int) -> int:
         row = self.turn_actions.sizeHint()
@@ -60,7 +104,7 @@ class UserBubble(QWidget):
         room = int(width * BUBBLE_SHARE)
         most = max(40, (room if self._actions_below else min(room, beside)) - 2 * PAD_X)
         self._text.fit(most)
-        inner = min(most, math.ceil(self._text.document().idealWidth()) + 1)
+        inner = math.ceil(min(most, self._text.ideal_width + 1))
         height = self._text.fit(inner)
         self._text.setGeometry(width - inner - PAD_X, PAD_Y + LEAD, inner, height)
         self._place_actions()

@@ -38,6 +38,7 @@ QUOTE = int(QTextFormat.Property.UserProperty) + 1  # block property: how many q
 RULE = int(QTextFormat.Property.UserProperty) + 2  # block property: a horizontal line
 
 NOTHING = "\u200b"  # a character that is not seen
+FIRST_WIDTH = 600  # px that text is laid out for before its width is known; for none, a long word takes a minute
 INDENT = 24  # px per list depth
 QUOTE_INDENT = 16  # px per quote
 LEADING = 5  # px between the lines of a paragraph
@@ -77,6 +78,7 @@ class TextView(QTextBrowser):
         self.viewport().setAutoFillBackground(False)
         # wrapped at the width it is told: one that wraps at its own is measured wrongly before it is first shown
         self.setLineWrapMode(QTextBrowser.LineWrapMode.FixedPixelWidth)
+        self.setLineWrapColumnOrWidth(FIRST_WIDTH)
         self.document().setDocumentMargin(0)
         self.document().setIndentWidth(INDENT)
         self.setFont(font("body"))
