@@ -3,8 +3,9 @@
 ``longest_gap_ms`` says how long the window stood still, ``longest_work_ms`` how much of that was its own work: the rest
 went to the engine and to other programs on the machine. ``p99``: what 99 of 100 ticks do not exceed.
 
-Conversations and settings live in a temporary folder; the demo model stays where the user's models are, so that it is
-built at most once. Every step waits for a condition, for so long and no longer. ``report.json`` says what held.
+Conversations, settings and what answers teach live in a temporary folder; the demo model stays where the user's models
+are, so that it is built at most once. Every step waits for a condition, for so long and no longer. ``report.json`` says
+what held.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from app.selftest_dialogs import DIALOGS, DialogSteps
 from app.selftest_tools import StepFailed, check, until
 from app.selftest_window import WindowSteps
 from engine.messages import CacheCounters, CacheSnapshot, Finished
+from engine.paths import keep_apart
 from engine.sessions.conversation import new_id
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation, recount
@@ -353,10 +355,15 @@ def self_test(out: Path, model: str | None) -> int:
     """Run the walk; 0 when every step held."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"Nothing can be written to {out}: {error.strerror}. Name another folder.", file=sys.stderr)
+        return 1
     faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
-    out.mkdir(parents=True, exist_ok=True)
     scaled = bool(os.environ.get(SCALE_CHILD))
     with tempfile.TemporaryDirectory(prefix="greenroom-self-test-", ignore_cleanup_errors=True) as data:
+        keep_apart(Path(data))
         test = SelfTest(out.resolve(), Path(data), model)
         ok = test.run(SCALED_STEPS if scaled else STEPS)
     report = {

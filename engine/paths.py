@@ -2,7 +2,7 @@
 
 Everything the user owns (conversations, settings, models built here) is in one data folder, never in a cache folder
 that the system may empty. A small file in the usual place, ``moved.json``, says where the user moved it;
-``GREENROOM_DATA`` says so from outside, and wins.
+``GREENROOM_DATA`` says so from outside, and wins. ``GREENROOM_MODELS`` keeps the models built here apart from the rest.
 """
 
 from __future__ import annotations
@@ -70,12 +70,23 @@ def note_move(note: Moved) -> None:
 def data_dir() -> Path:
     """The user's data folder; created on first use. DataFolderError when it cannot be, or was moved to a place that is
     not there now."""
+    return _made(_data_folder())
+
+
+def _data_folder() -> Path:
     override = os.environ.get("GREENROOM_DATA")
     note = moved() if not override else None
     folder = Path(override) if override else Path(note.folder) if note else default_dir()
     if note and not folder.is_dir():
         raise DataFolderError(errno.ENOENT, "the disk it was moved to is not there", str(folder))
-    return _made(folder)
+    return folder
+
+
+def keep_apart(folder: Path) -> None:
+    """From now on this program, and whatever it starts, keeps everything in ``folder`` and leaves the user's data
+    alone. Only the models built here stay where they are, so that none is built twice. Raises like ``data_dir``."""
+    os.environ["GREENROOM_MODELS"] = str(_models_folder().absolute())
+    os.environ["GREENROOM_DATA"] = str(folder.absolute())
 
 
 def conversations_dir() -> Path:
@@ -85,7 +96,12 @@ def conversations_dir() -> Path:
 
 def models_dir() -> Path:
     """Models that Greenroom itself builds, such as the demo."""
-    return _made(data_dir() / "models")
+    return _made(_models_folder())
+
+
+def _models_folder() -> Path:
+    elsewhere = os.environ.get("GREENROOM_MODELS")
+    return Path(elsewhere) if elsewhere else _data_folder() / "models"
 
 
 def _made(folder: Path) -> Path:

@@ -18,13 +18,14 @@ from engine.version import __version__
 
 @pytest.mark.timeout(600)
 def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_chat_model: Path) -> None:
-    out = tmp_path / "out"
+    out, data, home = tmp_path / "out", tmp_path / "data", tmp_path / "home"
+    home.mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "app", "--self-test", str(out), "--model", str(tiny_chat_model)],
         capture_output=True,
         text=True,
         timeout=580,
-        env={**os.environ, "GREENROOM_DATA": str(tmp_path / "data")},
+        env={**os.environ, "GREENROOM_DATA": str(data), "HOME": str(home), "XDG_DATA_HOME": "", "XDG_CACHE_HOME": ""},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,7 +55,18 @@ def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_c
             seen = {picture.pixel(x, y) for x in range(0, picture.width(), 7) for y in range(0, picture.height(), 7)}
             assert len(seen) > 10, f"{name}-{mode}"
     assert (out / "200%" / "07-markdown-dark.png").exists()
-    assert not (tmp_path / "data" / "conversations").exists()  # the user's own data are left alone
+    assert list(data.rglob("*")) == [data / "models"]  # where the demo would be; all else of the user is left alone
+    assert list(home.rglob("*")) == []
+
+
+def test_self_test_says_where_it_cannot_write(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    (tmp_path / "taken").write_text("mine")
+    assert main(["--self-test", str(tmp_path / "taken")]) == 1
+    assert (
+        capsys.readouterr().err
+        == f"Nothing can be written to {tmp_path / 'taken'}: File exists. Name another folder.\n"
+    )
 
 
 def test_version_needs_no_window(capsys) -> None:
