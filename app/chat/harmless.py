@@ -25,7 +25,12 @@ _ACCENTS = (
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f"
 )
 _COMBINING = re.compile(f"[{_ACCENTS}]{{{MARKS_KEPT + 1},}}")
-_SUSPECT = re.compile(f"{_INVISIBLE.pattern}|{_ROWS.pattern}|{_COMBINING.pattern}")
+# a flag of a part of a country is spelt in tags; one variant of a character follows it
+_FINE = (
+    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+    "|[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff][\U000e0100-\U000e01ef]"
+)
+_SUSPECT = re.compile(f"(?P<fine>{_FINE})|{_INVISIBLE.pattern}|{_ROWS.pattern}|{_COMBINING.pattern}")
 
 
 def harmless(text: str) -> str:
@@ -37,7 +42,9 @@ def harmless(text: str) -> str:
 
 def _named(found: re.Match[str]) -> str:
     run = found.group()
-    if unicodedata.combining(run[0]) or unicodedata.category(run[0]) in ("Mn", "Me"):
+    if found.groupdict().get("fine"):
+        return run
+    if len(run) > MARKS_KEPT and unicodedata.category(run[0]) in ("Mn", "Me"):
         return f"{run[:MARKS_KEPT]}⟨+{len(run) - MARKS_KEPT}⟩"
     name = f"U+{ord(run[0]):04X}"
     return f"⟨{name}⟩" if len(run) == 1 else f"⟨{name} x {len(run)}⟩"

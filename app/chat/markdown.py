@@ -5,7 +5,7 @@ quotes) is flattened here, so that a view only ever appends one leaf after anoth
 an image is its own source text, and a link keeps its address only when it is http, https or mailto.
 
 Two liberties with CommonMark, both because models write for chats: a line break in a paragraph stays a line break, and
-link reference definitions are plain text (they could change what was shown long before).
+link reference definitions are plain text (they could change what was shown long before). ``inline_rules`` takes more.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from app.chat.harmless import harmless
+from app.chat.inline_rules import add_break, addresses, parse_inline
 from app.chat.math_rules import BLOCK, add_math
 
 _ABYSS = re.compile(r"^(?:[ \t]{0,3}(?:>|[-*+] |[0-9]{1,9}[.)] )){60}", re.MULTILINE)  # lists or quotes in each other
 _SAFE_LINK = re.compile(r"^(https?://|mailto:)", re.IGNORECASE)
-_BARE_LINK = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
 _BOX = re.compile(r"\[([ xX])\] (?=\S)")  # as a task begins
 OPEN_BOX, DONE_BOX = "☐", "☑"
 _MARKS = "*_[]$\\`<&!~"
@@ -122,6 +122,7 @@ def _make_parser() -> MarkdownIt:
     parser.enable(["table", "strikethrough"])
     parser.disable(["html_block", "html_inline", "reference"])
     add_math(parser)
+    add_break(parser)
     parser.core.ruler.at("inline", _inline)
     return parser
 
@@ -137,7 +138,7 @@ def _inline(state: StateCore) -> None:
             plain.content = token.content
             token.children.append(plain)
         else:
-            state.md.inline.parse(token.content, state.md, state.env, token.children)
+            parse_inline(state.md, token.content, state.env, token.children)
 
 
 _PARSER = _make_parser()
@@ -322,10 +323,10 @@ def _linkified(span: Span) -> Iterator[Span]:
         yield span
         return
     end = 0
-    for found in _BARE_LINK.finditer(span.text):
-        if found.start() > end:
-            yield replace(span, text=span.text[end : found.start()])
-        yield replace(span, text=found.group(), href=found.group())
-        end = found.end()
+    for start, stop in addresses(span.text):
+        if start > end:
+            yield replace(span, text=span.text[end:start])
+        yield replace(span, text=span.text[start:stop], href=span.text[start:stop])
+        end = stop
     if end < len(span.text):
         yield replace(span, text=span.text[end:])
