@@ -52,8 +52,9 @@ class Cancelled(GreenroomError):
 
 def memory_ran_out(error: Exception) -> bool:
     """Whether this is a system's, or a library's, way of saying that there is no memory left."""
-    text = str(error)
-    return isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text
+    text = str(error).lower()
+    signs = ("out of memory", "can't allocate memory", "alloc_failed")  # the last: CUBLAS and its kin
+    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
 
 
 def explain(error: Exception, then: str = "Greenroom goes on; its log has more.") -> str:

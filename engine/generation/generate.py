@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from engine.generation.sampling import Sampler
 from engine.generation.text import TextStream
 from engine.loading import LoadedModel
 from engine.messages import ChatMessage, FinishReason, Sampling, Timings
+
+log = logging.getLogger("greenroom.generation")
 
 CHUNK = 512  # tokens of one prefill pass; every pass may stream all experts, so few and large
 
@@ -90,7 +93,8 @@ class TextGenerator:
         """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
         Repeated before a pass that is done again.
 
-        stop: asked between layers; the text so far stays. Raises ModelError, OptionError; the KV cache stays usable.
+        stop: asked between layers; the text so far stays. Raises ModelError, OptionError, MemoryPlanError; the KV cache
+        stays usable.
         """
         prompt = self.prompt(messages, sampling.max_tokens)
         yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open)
@@ -163,32 +167,47 @@ class TextGenerator:
         return logits
 
     def _pass(self, tokens: list[int], phase: Phase) -> Generator[Step, None, tuple[torch.Tensor, PassRecord]]:
-        """Once more when the card's memory ran out and experts can give some back; MemoryPlanError when not."""
+        """Once more when the card's memory ran out and experts can give some back; MemoryPlanError when they cannot, or
+        when that was not enough. The pass then stays open: whoever logs closes it."""
         runtime = self._loaded.runtime
-        failure = ""
-        try:
-            return self._try(tokens, phase)
-        except torch.OutOfMemoryError as error:
-            failure = str(error)
-        # out here nobody holds what the broken pass had computed
-        if not runtime.has_room_to_give:  # the pass stays open: whoever logs closes it
-            raise MemoryPlanError(f"VRAM ran out, and experts have none left to give. Shorten the chat. ({failure})")
+        done = self._try(tokens, phase)
+        if done is not None:
+            return done
+        if not runtime.has_room_to_give:
+            raise MemoryPlanError(
+                "VRAM ran out, and experts have none left to give. Shorten the chat, or close other programs that use "
+                "the card."
+            )
         before, record = runtime.slots, runtime.end_pass(0.0)
         runtime.give_room()
+        given = before - runtime.slots
         yield Repeated(
-            f"VRAM ran out in an answer: experts gave back {before - runtime.slots:,} of {before:,} slots, "
-            "and the answer goes on. Give experts less memory if this happens often.",
+            f"VRAM ran out in an answer: experts gave back {given:,} of {before:,} slots, and the answer goes on. Give "
+            "experts less memory if this happens often.",
             record,
         )
-        return self._try(tokens, phase)
+        done = self._try(tokens, phase)
+        if done is None:
+            raise MemoryPlanError(
+                f"VRAM ran out again after experts gave back {given:,} of {before:,} slots. Give experts less memory, "
+                "shorten the chat, or close other programs that use the card."
+            )
+        return done
 
-    def _try(self, tokens: list[int], phase: Phase) -> tuple[torch.Tensor, PassRecord]:
+    def _try(self, tokens: list[int], phase: Phase) -> tuple[torch.Tensor, PassRecord] | None:
+        """None: the card's memory ran out; when this returns, nobody holds what the broken pass had computed."""
         runtime = self._loaded.runtime
-        runtime.begin_pass(phase, len(tokens), len(self.kv.tokens) + len(tokens))
-        began = time.perf_counter()
-        with torch.inference_mode():
-            logits = self.kv.run(tokens, self._loaded.device)
-        return logits, runtime.end_pass(time.perf_counter() - began)
+        try:
+            runtime.begin_pass(phase, len(tokens), len(self.kv.tokens) + len(tokens))
+            began = time.perf_counter()
+            with torch.inference_mode():
+                logits = self.kv.run(tokens, self._loaded.device)
+            return logits, runtime.end_pass(time.perf_counter() - began)
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "ALLOC_FAILED" not in str(error):
+                raise  # CUBLAS and its kin ask the card for memory of their own, and say so in their own way
+            log.warning("a %s pass over %d tokens found no memory: %s", phase, len(tokens), error)
+        return None
 
 
 class _Clock:

@@ -215,7 +215,7 @@ def test_experts_that_the_card_has_no_memory_for_are_said_to_wait(
     loaded.close()
 
 
-def runs_out(monkeypatch: pytest.MonkeyPatch, passes: set[int]) -> None:
+def runs_out(monkeypatch: pytest.MonkeyPatch, passes: set[int], fault: Exception | None = None) -> None:
     """In these forward passes memory runs out behind the second layer's experts."""
     count, honest = [0], forward.experts_forward
 
@@ -223,7 +223,7 @@ def runs_out(monkeypatch: pytest.MonkeyPatch, passes: set[int]) -> None:
         result = honest(module, *arguments)
         count[0] += module.greenroom_layer == 0
         if module.greenroom_layer == 1 and count[0] in passes:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise fault or torch.OutOfMemoryError("CUDA out of memory.")
         return result
 
     monkeypatch.setitem(ALL_EXPERTS_FUNCTIONS._global_mapping, forward.IMPLEMENTATION, narrow)
@@ -245,6 +245,50 @@ def test_a_pass_that_memory_runs_out_in_is_done_again_with_fewer_experts(
     notes = [step.note for step in steps if isinstance(step, Repeated)]
     assert len(notes) == 2 and all(f"gave back {piece} of" in note for note in notes)
     assert loaded.runtime.slots == slots - 2 * piece == loaded.runtime._rooms[0].arena.slots
+    loaded.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+@pytest.mark.parametrize(("experts", "broken"), [("60%", {1, 2}), ("80%", {5, 6})])  # in the prompt; in a token
+def test_a_pass_that_memory_runs_out_in_twice_ends_the_answer_in_words_and_the_next_one_comes(
+    cards: list[StandIn],
+    tiny_chat_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    experts: str,
+    broken: set[int],
+    fault: Exception,
+) -> None:
+    with Engine() as engine:
+        engine.send(LoadModel(str(tiny_chat_model), experts, "lfu", device="cuda", threads=1, predictor="none"))
+        loaded = engine.wait_for(ModelLoaded)
+        talk = Talk(engine, tmp_path, "one")
+        with monkeypatch.context() as patch:
+            runs_out(patch, broken, fault)
+            first = talk.ask("Hello there, how are you today?", fail=False)
+        second = talk.ask("And what else?")
+    assert first.reason == "error"
+    assert first.error.startswith("VRAM ran out again after experts gave back ")
+    assert f"of {loaded.slots:,} slots. Give experts less memory, shorten the chat, or close" in first.error
+    assert "CUDA" not in first.error
+    assert second.reason in ("length", "end") and second.timings.answer_tokens > 0
+    assert len([event for event in engine.of(Failed) if event.doing == "memory"]) == 1
+    same_books(talk.path, first)
+
+
+def test_what_is_no_lack_of_memory_is_not_tried_again(
+    cards: list[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(LoadModel(str(make_tiny("qwen2_moe", tmp_path / "m")), "100%", device="cuda", threads=1))
+    runs_out(monkeypatch, {2}, RuntimeError("CUDA error: device-side assert triggered"))
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        say(loaded)
     loaded.close()
 
 
