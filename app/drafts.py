@@ -1,4 +1,7 @@
-"""What was typed and not sent yet: kept per conversation, over a restart too."""
+"""What was typed and not sent yet: kept per conversation, over a restart too.
+
+Files that go along stay with it while the program runs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Slot
 
+from app.chat.attachments import Attachment
 from app.chat.composer import Composer
 from app.chat.controller import ChatController
 from app.chat.session import ChatSession
@@ -68,6 +72,7 @@ class Drafts(QObject):
         self._chat = chat
         self._session: ChatSession = chat.session
         self._name = NEW
+        self._attached: dict[str, tuple[Attachment, ...]] = {}  # to the drafts that are not in the composer
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(SAVE_AFTER)
@@ -85,6 +90,7 @@ class Drafts(QObject):
     def forget(self, conversation: Path) -> None:
         """The conversation is gone for good."""
         self._files.write(conversation.stem, "")
+        self._attached.pop(conversation.stem, None)
 
     @Slot()
     def _follow(self) -> None:
@@ -99,6 +105,7 @@ class Drafts(QObject):
             self._timer.start()
             return
         self.save()
+        self._attached[self._name] = tuple(self._composer.attachments)
         self._session, self._name = session, name
-        self._composer.set_text(self._files.read(name))
+        self._composer.set_draft(self._files.read(name), self._attached.pop(name, ()))
         self._timer.stop()

@@ -257,9 +257,9 @@ class MainWindow(WindowParts):
 
     @Slot(str)
     def send(self, text: str) -> None:
-        chosen = self._sampling()
-        if chosen is not None and self.chat.send(text, chosen):
-            self.composer.clear()
+        chosen, typed = self._sampling(), self.composer.message
+        if chosen is not None and self.chat.send(text, chosen) and text == typed:
+            self.composer.clear()  # a prompt that was offered leaves alone what was typed
         self._refresh()
         self.composer.setFocus()
 

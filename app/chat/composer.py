@@ -77,6 +77,8 @@ class Composer(QWidget):
         self._ready = False
         self._too_long = False
         self._attachments: list[Attachment] = []
+        self._refused = ""  # what is wrong with files that were given last
+        self._outgrown = ""  # what is wrong with the length of it all
         self.setAcceptDrops(True)
         self.chips = Chips(self)
         self.chips.removed.connect(self._take_out)
@@ -90,6 +92,7 @@ class Composer(QWidget):
         self.note.setWordWrap(True)
         self.note.setFont(font("small"))
         self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note.setProperty("role", "warn")
         self.note.hide()
         self.meter = ContextMeter(theme, self)
         self.options = QPushButton(self)
@@ -151,25 +154,30 @@ class Composer(QWidget):
         return quoted(self._attachments, self.text.strip("\n"))
 
     def clear(self) -> None:
-        self._attachments.clear()
-        self.chips.show_files(self._attachments)
-        self.input.clear()
-        self.say("")
+        self.set_draft("")
 
     @Slot()
     def _text_changed(self) -> None:
         self._update()
         self.changed.emit()
 
+    def set_draft(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
+        """Put another draft, and the files that go along with it, in place of what is there."""
+        self._attachments = list(attachments)
+        self.chips.show_files(self._attachments)
+        self._refused = self._outgrown = ""
+        self._say()
+        self.set_text(text)
+
     def set_text(self, text: str) -> None:
-        """Put another draft in place of what is there; the caret goes behind it."""
+        """Put another text in place of what is there; the caret goes behind it."""
         self.input.setPlainText(text)
         self.input.moveCursor(QTextCursor.MoveOperation.End)
 
     @Slot()
     def _update(self) -> None:
         self.action.setText(self.tr("Stop") if self._busy else self.tr("Send"))
-        can_send = self._ready and self._has_message and not self._too_long
+        can_send = self._ready and self.has_message and not self._too_long
         self.action.setEnabled(self._busy or can_send)
         keys = self.tr("Esc stops") if self._busy else self.tr("Enter sends, Shift+Enter breaks")
         taken = sum(w.sizeHint().width() + space(3) for w in (self.meter, self.options, self.files, self.action))
@@ -177,7 +185,8 @@ class Composer(QWidget):
         self.hint.setText(keys if fits and (self._busy or self.text) else "")
 
     @property
-    def _has_message(self) -> bool:
+    def has_message(self) -> bool:
+        """There is something that could be sent."""
         return bool(self._attachments or self.text.strip())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -193,29 +202,30 @@ class Composer(QWidget):
     def show_count(self, count: TokenCount | None) -> None:
         """What the message and the conversation come to; None: nothing to count, or not counted yet."""
         self.meter.set_count(count)
-        before, self._too_long = self._too_long, count is not None and count.tokens >= count.context
-        if count is not None and self._too_long:
+        self._too_long = count is not None and count.tokens >= count.context
+        self._outgrown = self._length_in_words(count) if count is not None else ""
+        self._say()
+        self._update()
+
+    def _length_in_words(self, count: TokenCount) -> str:
+        """What its length means for the message or the conversation; "" when there is room."""
+        if count.tokens >= count.context:
             words = self.tr(
                 "This message alone has more tokens (%1) than the context holds (%2). Shorten it, or load the model "
                 "with a longer context."
             )
-            self.say(words.replace("%1", f"{count.tokens:,}").replace("%2", f"{count.context:,}"), "warn")
-        elif count is not None and count.left_out:
-            words = self.tr("The conversation outgrows the context: its oldest %1 messages will be left out.")
-            if count.left_out == 1:
-                words = self.tr("The conversation outgrows the context: its oldest message will be left out.")
-            self.say(words.replace("%1", f"{count.left_out:,}"), "warn")
-        elif count is not None or before:
-            self.say("")
-        self._update()
+            return words.replace("%1", f"{count.tokens:,}").replace("%2", f"{count.context:,}")
+        if not count.left_out:
+            return ""
+        words = self.tr("The conversation outgrows the context: its oldest %1 messages will be left out.")
+        if count.left_out == 1:
+            words = self.tr("The conversation outgrows the context: its oldest message will be left out.")
+        return words.replace("%1", f"{count.left_out:,}")
 
-    def say(self, text: str, role: str = "faint") -> None:
-        """A sentence below the text, or none."""
-        self.note.setText(text)
-        self.note.setVisible(bool(text))
-        if self.note.property("role") != role:
-            self.note.setProperty("role", role)
-            self.note.style().polish(self.note)
+    def _say(self) -> None:
+        """Sentences below the text, or none: neither hides the other."""
+        self.note.setText("\n".join(words for words in (self._refused, self._outgrown) if words))
+        self.note.setVisible(bool(self.note.text()))
 
     @Slot()
     def _act(self) -> None:
@@ -226,7 +236,7 @@ class Composer(QWidget):
 
     @Slot()
     def _send(self) -> None:
-        if self._ready and not self._busy and self._has_message and not self._too_long:
+        if self._ready and not self._busy and self.has_message and not self._too_long:
             self.sent.emit(self.message)
 
     # -------------------------------------------------------------------------------------------- files
@@ -252,14 +262,17 @@ class Composer(QWidget):
             if attachment not in self._attachments:
                 self._attachments.append(attachment)
         self.chips.show_files(self._attachments)
+        self._refused = " ".join(problems)
+        self._say()
         self._text_changed()
-        self.say(" ".join(problems), "warn")
         self.input.setFocus()
 
     @Slot(object)
     def _take_out(self, attachment: Attachment) -> None:
         self._attachments.remove(attachment)
         self.chips.show_files(self._attachments)
+        self._refused = ""
+        self._say()
         self._text_changed()
         self.input.setFocus()
 

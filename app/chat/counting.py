@@ -45,7 +45,7 @@ class PromptCounter(QObject):
     def recount(self) -> None:
         """Something that is counted has changed."""
         self._asked = ""  # an answer under way is about something else now
-        if self._state.model is None or not self._composer.message.strip():
+        if self._state.model is None or not self._composer.has_message:
             self._pause.stop()
             self._composer.show_count(None)
         else:
