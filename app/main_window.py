@@ -36,7 +36,7 @@ from app.theme import Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
 from app.window_parts import WindowParts
-from engine.messages import LoadModel, ModelLoaded, Sampling
+from engine.messages import Failed, LoadModel, ModelLoaded, Sampling
 
 log = logging.getLogger("greenroom.window")
 
@@ -155,6 +155,7 @@ class MainWindow(WindowParts):
         self.panels.changed.connect(self.columns.panels_changed)
         connect_panels(self.panels, self.chat)
         self.client.stopped.connect(self._engine_stopped)
+        self.client.failed.connect(self._heard)
 
     def begin(self, model: str | None = None) -> None:
         """As ``start``; but the first time ever, ask before anything is loaded, for the demo is a download."""
@@ -366,6 +367,13 @@ class MainWindow(WindowParts):
         self._closing = True
         self.hide()
         self.client.shut_down(SHUTDOWN_SECONDS)
+
+    @Slot(object)
+    def _heard(self, event: Failed) -> None:
+        """What went wrong beside an answer that goes on: no disk for its log, less memory than there was."""
+        if event.doing in ("log", "memory"):
+            log.warning("%s", event.text)
+            self.toast.say(event.text)
 
     @Slot()
     def _engine_stopped(self) -> None:

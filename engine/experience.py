@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
-from engine.errors import OptionError
 from engine.experts.foresight import Foresight
 from engine.experts.routers import RouterTaps
 from engine.experts.trial import Trial
@@ -19,7 +19,8 @@ from engine.loading import LoadedModel
 from engine.messages import LoadModel
 from engine.prediction.predictors import Wants
 from engine.prediction.predictors.eam import likely_first
-from engine.prediction.profile import Profile, load_profile, profile_path, save_profile
+from engine.prediction.profile import Profile, load_profile
+from engine.prediction.profile_writer import ProfileWriter
 from engine.prediction.prompter import Prompter
 from engine.prediction.shape import Shape, State
 
@@ -34,19 +35,27 @@ class Experience:
     """Foresight for one loaded model, wired to its runtime. ``notes``: sentences for the user."""
 
     def __init__(
-        self, loaded: LoadedModel, command: LoadModel, remember: bool = True, tables: State | None = None
+        self,
+        loaded: LoadedModel,
+        command: LoadModel,
+        writer: ProfileWriter | None = None,
+        tables: State | None = None,
+        complain: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """remember: use the model's profile and save what is learnt; else begin with ``tables``, if any. Raises
-        OptionError for an unknown predictor."""
+        """writer: use the model's profile and let this save what is learnt; without it begin with ``tables``, if any.
+        complain: called from the writer's thread when nothing can be saved. Raises OptionError for an unknown
+        predictor."""
         info = loaded.info
         config = loaded.model.config.get_text_config()
         self.notes: list[str] = []
-        self._remember = remember
+        self._writer, self._complain = writer, complain
+        self._answered = False
         self._signature = info.signature
         hidden = int(getattr(config, "hidden_size", 0) or 0)
         self._shape = Shape(info.layers, info.experts, info.top_k, hidden)
         profile = Profile(info.signature, self._shape, tables or {})
-        if remember:
+        if writer is not None:
+            writer.settle(info.signature)
             profile, note = load_profile(info.signature, self._shape)
             self.notes += [note] if note else []
         prompter = Prompter(command.predictor, self._shape, profile.tables)
@@ -56,7 +65,6 @@ class Experience:
             self.foresight.listen(taps)
         loaded.runtime.foresee(self.foresight)
         self._learner = _Learner(prompter)
-        self._mark: tuple[int, ...] = ()  # of the file as it was last saved here
 
     def likely_first(self) -> np.ndarray:
         """Keys ``layer * experts + expert`` worth having before the first word, most used first; empty when new."""
@@ -72,12 +80,12 @@ class Experience:
         self._learner.nudge()
 
     def end_request(self) -> None:
-        """The request's activation matrices enter the collection, and all that was learnt is saved."""
+        """The request's activation matrices enter the collection, and all that was learnt is to be saved."""
         self.foresight.end_request()
         self._learner.pause = 0.0
         self._learner.nudge()
-        if self._remember:
-            self.save()
+        self._answered = True
+        self._save()
 
     def settle(self) -> State:
         """Work off here and now what was observed and not learnt yet, so that nobody learns while others are timed.
@@ -87,7 +95,9 @@ class Experience:
                 pass
             return self.foresight.prompter.state()
 
-    def save(self) -> None:
+    def _save(self, unless_replaced: bool = False) -> None:
+        if self._writer is None:
+            return
         accuracy = {}
         prompter = self.foresight.prompter
         shares = [one.share for one in prompter.accuracy()]
@@ -95,28 +105,14 @@ class Experience:
             accuracy[prompter.predictor.name] = shares
         with self._learner.quiet:
             profile = Profile(self._signature, self._shape, prompter.state(), accuracy=accuracy)
-        try:
-            for note in save_profile(profile):
-                log.info(note)
-            self._mark = _mark(self._signature)
-        except (OSError, OptionError) as error:
-            log.warning("what this answer taught could not be saved: %s", error)
+        self._writer.save(profile, self._complain, unless_replaced)
 
     def close(self) -> None:
         """Stop learning; what was learnt since the last answer is saved, unless the profile was cleared, imported or
         saved by another program meanwhile."""
         self._learner.close()
-        if self._mark and self._mark == _mark(self._signature):
-            self.save()
-
-
-def _mark(signature: str) -> tuple[int, ...]:
-    """What tells the model's profile from any other file in its place; empty when there is none."""
-    try:
-        found = profile_path(signature).stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        if self._answered:
+            self._save(unless_replaced=True)
 
 
 class _Learner:

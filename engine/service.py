@@ -50,6 +50,7 @@ from engine.whatif import Replayer
 if TYPE_CHECKING:
     from engine.models.hub import HubModel
     from engine.planning import Planner
+    from engine.prediction.profile_writer import ProfileWriter
     from engine.session import ModelSession
 
 LAST_QUESTION = 1.0  # seconds that it may take at the end
@@ -82,6 +83,7 @@ class EngineService:
         self._asked: dict[str, PlanMemory] = {}  # the latest question about each source
         self._planner: Planner | None = None
         self._downloads = Downloads(emit, self._plan_from_hub)
+        self._profiles: ProfileWriter | None = None  # from the first load on
 
     def start(self) -> None:
         self._thread.start()
@@ -155,6 +157,8 @@ class EngineService:
         except Exception as error:  # the window waits for the last word all the same
             self._fail("unload", error)
         self._replayer.close()
+        if self._profiles is not None:
+            self._profiles.close()
         self._emit(Stopped())
 
     def _carry_out(self, number: int, command: Command) -> None:
@@ -165,7 +169,7 @@ class EngineService:
 
         if isinstance(command, LoadModel):
             self._unload()
-            self._session = ModelSession(command, self._emit, self._report(command), stopped)
+            self._session = ModelSession(command, self._emit, self._report(command), stopped, self._profile_writer())
             self._session.announce()
         elif isinstance(command, UnloadModel):
             self._unload()
@@ -182,6 +186,13 @@ class EngineService:
             from engine.hardware.probes import memory_snapshot
 
             self._emit(memory_snapshot({}))
+
+    def _profile_writer(self) -> ProfileWriter:
+        if self._profiles is None:
+            from engine.prediction.profile_writer import ProfileWriter
+
+            self._profiles = ProfileWriter()
+        return self._profiles
 
     def _report(self, command: LoadModel) -> Callable[[str, float | None], None]:
         name = "the demo model" if command.source == "demo" else command.source
@@ -213,6 +224,8 @@ class EngineService:
                 elif isinstance(question, UseProfile):
                     from engine.prediction.deeds import use_profile
 
+                    if self._profiles is not None:
+                        self._profiles.settle(question.signature)
                     self._emit(use_profile(question))
                 elif isinstance(question, ListModels):
                     from engine.models.catalog import find_models

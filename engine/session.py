@@ -35,6 +35,7 @@ from engine.messages import (
     TokenCount,
 )
 from engine.models import demo
+from engine.prediction.profile_writer import ProfileWriter
 from engine.recording import Recorder
 from engine.telemetry import Telemetry
 from engine.version import __version__
@@ -68,15 +69,21 @@ class ModelSession:
         emit: Emit,
         report: Callable[[str, float | None], None],
         stopped: Callable[[], bool],
+        profiles: ProfileWriter,
     ) -> None:
-        """Load, building the demo first when it was never used. Raises GreenroomError."""
+        """Load, building the demo first when it was never used. Raises GreenroomError.
+
+        profiles: saves what answers teach; ``close`` leaves the last one to it.
+        """
         self._emit = emit
         if command.source == "demo" and not demo.is_built():
             demo.build_demo(progress=report, cancelled=stopped)
         self._loaded = load(command, report, stopped)
         with ExitStack() as unwinding:
             unwinding.callback(self._loaded.close)
-            self._experience = Experience(self._loaded, command)
+            self._experience = Experience(
+                self._loaded, command, profiles, complain=lambda text: emit(Failed("log", text))
+            )
             unwinding.callback(self._experience.close)
             report("filling slots with experts", 0.97)
             everyone = self._loaded.runtime.everyone

@@ -55,7 +55,7 @@ def verify(
     report("loading ours, experts offloaded")
     command = replace(command, dtype="float32")
     loaded = load(command)
-    experience = Experience(loaded, command, remember=False)
+    experience = Experience(loaded, command)
     try:
         ids = _prompt_ids(loaded, prompt)
         if not ids:

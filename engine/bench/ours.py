@@ -40,7 +40,7 @@ def load_whole(command: LoadModel, tables: State | None) -> tuple[LoadedModel, E
     try:
         if loaded.info.slots == loaded.info.total_experts:
             loaded.runtime.warm(_everyone(loaded))  # "all in memory" from the first token on
-        return loaded, Experience(loaded, command, remember=False, tables=tables)
+        return loaded, Experience(loaded, command, tables=tables)
     except BaseException:
         loaded.close()
         raise

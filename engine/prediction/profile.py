@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import logging
 import os
 import time
 import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import psutil
@@ -24,6 +25,8 @@ import psutil
 from engine.errors import OptionError
 from engine.paths import data_dir
 from engine.prediction.shape import PHASES, Shape, State
+
+log = logging.getLogger("greenroom.experience")
 
 VERSION = 1
 KIND = "greenroom-profile"
@@ -67,6 +70,30 @@ class ProfileError(OptionError):
     """A file is no profile of this model; the text says why."""
 
 
+Mark: TypeAlias = tuple[int, int, int]
+"""What tells a profile's file from any other in its place: its number, time of change in ns, and bytes."""
+
+
+class Saved(NamedTuple):
+    """notes: what had to be left out, in sentences."""
+
+    mark: Mark
+    notes: list[str]
+
+
+def mark_of(signature: str) -> Mark | None:
+    """Of the model's profile as it is now; None when there is none."""
+    try:
+        return _mark(profile_path(signature))
+    except OSError:
+        return None
+
+
+def _mark(path: Path) -> Mark:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def profile_path(signature: str) -> Path:
     """Where this model's profile lives; the folder is made on first use."""
     folder = data_dir() / "profiles"
@@ -74,8 +101,8 @@ def profile_path(signature: str) -> Path:
     return folder / f"{signature}.npz"
 
 
-def save_profile(profile: Profile, path: Path | None = None) -> list[str]:
-    """Write it, whole or not at all; what had to be left out, in sentences. OSError when the disk takes nothing.
+def save_profile(profile: Profile, path: Path | None = None) -> Saved:
+    """Write it, whole or not at all. OSError when the disk takes nothing.
 
     path: somewhere else than the model's own place.
     """
@@ -99,10 +126,13 @@ def save_profile(profile: Profile, path: Path | None = None) -> list[str]:
             np.savez(file, **{_META: np.array(json.dumps(about))}, **tables)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
+        mark = _mark(draft)  # before it is in its place, where somebody else may replace it at once
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    return notes
+    for note in notes:
+        log.info(note)
+    return Saved(mark, notes)
 
 
 def _clear_drafts(path: Path) -> None:

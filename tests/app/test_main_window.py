@@ -444,3 +444,15 @@ def test_an_export_that_fails_says_why_and_is_written_off_the_gui_thread(
     window.menus.export.trigger()
     qtbot.waitUntil(lambda: bool(writers))
     assert writers[0] is not threading.main_thread()
+
+
+def test_what_goes_wrong_beside_an_answer_is_told_and_the_answer_goes_on(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "Hello there")
+    bench.engine.emit(Failed("log", "The disk is full, so “chat.jsonl” could not be saved. Free some space."))
+    qtbot.waitUntil(window.toast.isVisible)
+    assert window.toast.label.text().startswith("The disk is full")
+    assert window.chat.busy
+    bench.engine.answer("Good day.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    assert answers(window)[0].text == "Good day."

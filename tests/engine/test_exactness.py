@@ -62,7 +62,7 @@ class Company:
     def load(self, tables: State | None = None, **choices: str) -> tuple[LoadedModel, Experience]:
         command = self.command(**choices)
         loaded = load(command)
-        return loaded, Experience(loaded, command, remember=False, tables=tables)
+        return loaded, Experience(loaded, command, tables=tables)
 
     def answer(self, loaded: LoadedModel, experience: Experience) -> list[int]:
         generator = TextGenerator(loaded)

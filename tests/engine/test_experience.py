@@ -19,15 +19,21 @@ from engine.messages import (
     Cell,
     ChatMessage,
     ExpertSnapshot,
+    Failed,
     Finished,
     Generate,
     LoadModel,
     ModelLoaded,
+    ProfileFacts,
     Sampling,
+    Stopped,
+    UseProfile,
 )
+from engine.prediction import profile_writer
 from engine.prediction.predictors import Sample
 from engine.prediction.predictors.gate_fitted import GateFitted
 from engine.prediction.profile import Profile, profile_path, read_profile, save_profile
+from engine.prediction.profile_writer import ProfileWriter
 from engine.prediction.ridge import Ridge
 from tests.engine.listening import Engine
 
@@ -80,6 +86,70 @@ def test_slots_filled_beforehand_hold_the_right_experts(tiny_chat_model: Path) -
     assert answers[0] == answers[1] == answers[2]
 
 
+class SlowDisk:
+    """Takes a profile only when it is told to; everything else goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked, self.takes, self._save = threading.Event(), threading.Event(), save_profile
+        monkeypatch.setattr(profile_writer, "save_profile", self._slow)
+
+    def _slow(self, profile: Profile) -> object:
+        self.asked.set()
+        assert self.takes.wait(60)
+        return self._save(profile)
+
+
+def test_the_next_answer_does_not_wait_for_the_last_ones_profile(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    with Engine() as engine:
+        loaded, _ = _load(engine, tiny_chat_model)
+        for _ in range(3):
+            engine.send(ASK)
+            engine.wait_for(Finished)
+        assert disk.asked.wait(60)
+        assert not profile_path(loaded.signature).exists()
+        engine.send(UseProfile(loaded.signature, "show"))  # is told of all three, and so waits
+        disk.takes.set()
+        assert engine.wait_for(ProfileFacts).requests == 3
+    assert read_profile(profile_path(loaded.signature)).requests["decode"] == 3
+
+
+def test_clearing_a_profile_is_not_undone_by_one_on_its_way(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    with Engine() as engine:
+        loaded, _ = _load(engine, tiny_chat_model)
+        engine.send(ASK)
+        engine.wait_for(Finished)
+        assert disk.asked.wait(60)
+        engine.send(UseProfile(loaded.signature, "clear"))
+        disk.takes.set()
+        assert not engine.wait_for(ProfileFacts).there
+        engine.send(LoadModel(str(tiny_chat_model)))
+        engine.wait_for(ModelLoaded)
+        assert engine.wait_for(CacheSnapshot).resident == 0
+    assert not profile_path(loaded.signature).exists()
+
+
+def test_a_profile_that_cannot_be_saved_is_told_once(tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(profile: Profile) -> object:
+        raise OSError(28, "No space left on device", str(profile_path(profile.signature)))
+
+    monkeypatch.setattr(profile_writer, "save_profile", full)
+    with Engine() as engine:
+        _load(engine, tiny_chat_model)
+        engine.send(ASK)
+        told = engine.wait_for(Failed, fail=False)
+        assert told.text.startswith("What the answers teach is not saved for the next time: No space left on device (")
+        engine.send(ASK)
+        engine.wait_for(Finished)
+    rest = list(iter(lambda: engine.events.get(timeout=60), Stopped()))
+    assert not any(isinstance(event, Failed) for event in rest)
+
+
 def test_damaged_profile_is_put_aside_in_a_sentence(tiny_chat_model: Path) -> None:
     with Engine() as engine:
         loaded, _ = _load(engine, tiny_chat_model)
@@ -103,11 +173,12 @@ def test_warming_takes_what_there_is(tiny_chat_model: Path, keys: list[int]) -> 
 @pytest.mark.parametrize("meanwhile", ["nothing", "cleared", "imported"])
 def test_what_was_learnt_since_the_last_answer_is_saved_at_the_end(tiny_chat_model: Path, meanwhile: str) -> None:
     command = LoadModel(str(tiny_chat_model), predictor="gate-fitted")
-    loaded = load(command)
-    experience = Experience(loaded, command)
+    loaded, writer = load(command), ProfileWriter()
+    experience = Experience(loaded, command, writer)
     try:
         for _ in experience_answer(loaded, experience):
             pass
+        writer.settle(loaded.info.signature)
         fitted = experience.foresight.prompter.predictor
         assert isinstance(fitted, GateFitted)
         shape, random = fitted.shape, np.random.default_rng(1)
@@ -128,6 +199,7 @@ def test_what_was_learnt_since_the_last_answer_is_saved_at_the_end(tiny_chat_mod
     finally:
         experience.close()
         loaded.close()
+        writer.close()
     if meanwhile == "cleared":
         assert not path.exists()
     else:
@@ -149,7 +221,7 @@ def test_learning_that_breaks_off_goes_on_with_the_next_rows(
 ) -> None:
     command = LoadModel(str(tiny_chat_model), predictor="gate-fitted")
     loaded = load(command)
-    experience = Experience(loaded, command, remember=False)
+    experience = Experience(loaded, command)
     failed = threading.Event()
     honest = Ridge.fold
 
@@ -187,5 +259,7 @@ def test_a_model_whose_session_cannot_begin_is_closed(tiny_chat_model: Path, mon
         monkeypatch.setattr(kind, "close", lambda self, close=kind.close: (closed.append(type(self)), close(self)))
     monkeypatch.setattr(session, "TextGenerator", none)
     with pytest.raises(RuntimeError, match="cannot be made"):
-        session.ModelSession(LoadModel(str(tiny_chat_model)), lambda event: None, lambda *told: None, lambda: False)
+        session.ModelSession(
+            LoadModel(str(tiny_chat_model)), lambda event: None, lambda *told: None, lambda: False, ProfileWriter()
+        )
     assert closed == [Experience, LoadedModel]

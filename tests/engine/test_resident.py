@@ -153,7 +153,7 @@ def test_what_routers_say_stays_on_the_card_and_is_told_afterwards(
 ) -> None:
     by_card(monkeypatch, True)
     loaded = opened(make_tiny("qwen2_moe", tmp_path / "m"), predictor="gate", prefetch="on")
-    experience = Experience(loaded, LoadModel("m", predictor="gate", prefetch="on"), remember=False)
+    experience = Experience(loaded, LoadModel("m", predictor="gate", prefetch="on"))
     experience.begin_request()
     asked, honest = [], experience.foresight.look
     monkeypatch.setattr(experience.foresight, "look", lambda *told: asked.append(told) or honest(*told))

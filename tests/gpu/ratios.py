@@ -44,7 +44,7 @@ class Ours:
         command = LoadModel(str(folder), budget, device=device, dtype="bfloat16", context=512, compute_on_miss=on_miss)
         self.loaded = load(command)
         self.loaded.runtime.warm(self.loaded.runtime.everyone)
-        self._experience = Experience(self.loaded, command, remember=False)
+        self._experience = Experience(self.loaded, command)
         self._generator = TextGenerator(self.loaded)
         self._sampling = Sampling(temperature=0, max_tokens=tokens)
 

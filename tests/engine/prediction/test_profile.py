@@ -47,7 +47,7 @@ def learnt() -> Profile:
 
 
 def test_what_is_saved_comes_back(learnt: Profile) -> None:
-    assert save_profile(learnt) == []
+    assert save_profile(learnt).notes == []
     back, note = load_profile("a1b2", SHAPE)
     assert note == ""
     assert back.tables.keys() == learnt.tables.keys()
@@ -169,7 +169,7 @@ def test_a_profile_stays_within_its_bounds(learnt: Profile, monkeypatch: pytest.
     with pytest.raises(ProfileError, match="larger than any profile"):
         read_profile(profile_path("a1b2"))
     monkeypatch.setattr(profiles, "MAX_BYTES", (1 << 20) + 8000)
-    notes = save_profile(learnt)
+    notes = save_profile(learnt).notes
     assert any(note.startswith("What call-sheet learnt takes") for note in notes)
     back, _ = load_profile("a1b2", SHAPE)
     assert back.requests["decode"] == 1
