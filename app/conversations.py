@@ -74,9 +74,9 @@ class Conversations(QObject):
     @Slot(Path, str)
     def rename(self, path: Path, title: str) -> None:
         """Give a conversation a title; an empty one brings back that of its first message."""
-        session = self._chat.session
+        session = self._chat.session_of(path)
         try:
-            if session.path == path:
+            if session is not None:
                 session.rename(title)
             else:
                 with SessionLog.open(path) as file:
@@ -87,7 +87,7 @@ class Conversations(QObject):
         if title:
             self._sidebar.set_title(path, title_of(title))
         self._sidebar.refresh()
-        if session.path == path:
+        if session is self._chat.session:
             self._chat.session_changed.emit()
 
     # ------------------------------------------------------------------------------------------------ copies

@@ -144,6 +144,7 @@ class MainWindow(WindowParts):
         self.empty.choose_model.connect(self.open_picker)
         self.empty.load_demo.connect(self.surfaces.load_demo)
         self.empty.cancelled.connect(self.state.cancel)
+        self.transcript.changed.connect(self._show_centre)
         self.transcript.link_clicked.connect(lambda address: messages.ask_to_open(self, address))
         self.chat.busy_changed.connect(self._refresh)
         self.chat.session_changed.connect(self._session_changed)
@@ -200,6 +201,11 @@ class MainWindow(WindowParts):
         self.menus.refresh()
         self.chat.refresh_actions()
         self.sidebar.set_writing(self.chat.writing_in)
+        self._show_centre()
+
+    @Slot()
+    def _show_centre(self) -> None:
+        """What there is to read, or what to do while there is nothing."""
         self.centre.setCurrentWidget(self.empty if self.transcript.empty else self.transcript)
 
     @Slot(str)

@@ -106,8 +106,9 @@ class TurnActions(QWidget):
 
 
 class UserActions(TurnActions):
-    """Edit and Copy, seen while the mouse or the keyboard is near, and the stepper."""
+    """Edit and Copy, seen while the mouse or the keyboard is near, and the stepper; Ask again where no answer came."""
 
+    answer_wanted = Signal()
     edit_wanted = Signal()
     copy_wanted = Signal()
 
@@ -118,13 +119,24 @@ class UserActions(TurnActions):
         self.edit.setToolTip(self.tr("Say it otherwise; this version is kept"))
         self.edit.clicked.connect(self.edit_wanted)
         self.copy.clicked.connect(self.copy_wanted)
-        for widget in (self.edit, self.copy):
+        self.again = QuietButton(self.tr("Ask again"), self.tr("Ask this again"), self)
+        self.again.setToolTip(self.tr("This was never answered; ask for an answer now"))
+        self.again.clicked.connect(self.answer_wanted)
+        self.again.hide()
+        for widget in (self.again, self.edit, self.copy):
             self.row.addWidget(widget)
         self.veil(True)
 
     def allow(self, can_ask: bool, free: bool) -> None:
         super().allow(can_ask, free)
         self.edit.setEnabled(free)
+        self.again.setEnabled(can_ask)
+
+    def offer_answer(self, missing: bool) -> None:
+        """``missing``: the message is the last one, and nobody is answering it."""
+        if self.again.isHidden() == missing:
+            self.again.setVisible(missing)
+            self.changed.emit()
 
     def veil(self, veiled: bool) -> None:
         for button in (self.edit, self.copy):

@@ -53,6 +53,11 @@ class Fold(Column):
         if self.button.isChecked():
             self._render()
 
+    def resume(self, began: float) -> None:
+        """The thought goes on that began then, as of time.monotonic()."""
+        self._began = began
+        self._name()
+
     def end(self) -> None:
         """The thought is complete, just now."""
         self._end(time.monotonic() - self._began, about=False)
@@ -177,6 +182,7 @@ class AnswerView(Column):
         self._stream = ReasoningStream()
         self._live = True  # what comes is being written now
         self._began = time.monotonic()
+        self.notes: list[str] = []
         self._raw: RawText | None = None
         self.fold: Fold | None = None
         self.body = self._new_body()
@@ -225,7 +231,8 @@ class AnswerView(Column):
 
     def add_note(self, text: str) -> None:
         """Something the user should know about this answer, above it and quiet."""
-        self.add(Label(text, "faint", self), index=0)
+        self.add(Label(text, "faint", self), index=len(self.notes))
+        self.notes.append(text)
         self.refit()
 
     def feed(self, text: str) -> None:
@@ -241,7 +248,7 @@ class AnswerView(Column):
             old, self.body = self.body, self._new_body()
             self.remove(old)
             old.deleteLater()
-            self.add(self.body, index=0)
+            self.add(self.body, index=len(self.notes))
         if piece.thought:
             self._fold().feed(piece.thought)
         if self.fold is not None and self._stream.state == "answer" and self._live:
@@ -250,12 +257,28 @@ class AnswerView(Column):
             self.body.feed(piece.answer)
             self.refit()
 
+    def resume(self, text: str, seconds: float | None) -> None:
+        """Begin with what has come of the answer so far, in so many seconds; None: nobody knows."""
+        self._live = False
+        self.feed(text)
+        self._live = True
+        self._began = time.monotonic() - (seconds or 0)
+        if self.fold is not None:
+            self.fold.resume(self._began)
+            if self._stream.state == "answer":
+                self._was(text, seconds)
+
+    def _was(self, text: str, seconds: float | None) -> None:
+        """The thought is complete; ``text`` with it took so long."""
+        if self.fold is not None:
+            self.fold.was(None if seconds is None else self.fold.length / len(text) * seconds)
+
     def _fold(self) -> Fold:
         if self.fold is None:
             self.fold = Fold(self.theme, self._began, self)
             self.fold.link_clicked.connect(self.link_clicked)
             self.fold.pointed.connect(self._point)
-            self.add(self.fold, index=0)
+            self.add(self.fold, index=len(self.notes))
             self.refit()
         return self.fold
 
@@ -270,9 +293,7 @@ class AnswerView(Column):
         self._live = False
         if text:
             self.feed(text)
-            if self.fold is not None:
-                share = self.fold.length / len(text)
-                self.fold.was(share * timings.decode_seconds if timings is not None else None)
+            self._was(text, timings.decode_seconds if timings is not None else None)
         self._close(text, reason, timings, cache)
 
     def _close(

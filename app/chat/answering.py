@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Answering(QObject):
         self._client, self._transcript, self._views, self._showing = client, transcript, views, showing
         self._waiting: list[Callable[[], None]] = []  # for the answer under way to end
         self.live: LiveAnswer | None = None
+        self._untold: dict[Path, str] = {}  # why there is no answer, in conversations that were not shown then
         client.started.connect(self._started)
         client.prefill_progress.connect(self._prefilling)
         client.tokens.connect(self._tokens)
@@ -101,6 +103,7 @@ class Answering(QObject):
         live.prompt_tokens = event.prompt_tokens
         if live.session is self._showing():
             self.context_used.emit(event.prompt_tokens)
+        live.notes = event.notes
         if (view := live.seen) is not None:
             for note in event.notes:
                 view.add_note(note)
@@ -120,6 +123,8 @@ class Answering(QObject):
         if text:
             if live.before is not None and not live.text:
                 self._set_status("")
+            if live.began is None:
+                live.began = time.monotonic()
             live.text.append(text)
             live.status = ""
             if (view := live.seen) is not None:
@@ -158,8 +163,18 @@ class Answering(QObject):
             others = live.session.turns[at + 1 :] if at is not None and live.before is None else ()
             again = [live.before] if live.before is not None else others
             self._views.replace_from(view, again)
-            self._transcript.add_card("error", self.tr("There is no answer to this"), event.text)
+            self.tell(event.text)
+        elif live.session.path is not None:
+            self._untold[live.session.path] = event.text
         self._ended(live)
+
+    def tell(self, problem: str) -> None:
+        """Say below the conversation why it has no answer."""
+        self._transcript.add_card("error", self.tr("There is no answer to this"), problem)
+
+    def untold(self, path: Path | None) -> str:
+        """Why there was no answer in this conversation while another was shown; "" when told already."""
+        return self._untold.pop(path, "") if path is not None else ""
 
     def _ended(self, live: LiveAnswer) -> None:
         if live.session is not self._showing():

@@ -63,6 +63,7 @@ class ChatController(QObject):
         self.views.edit_wanted.connect(self.edit)
         self.views.again_wanted.connect(self.regenerate)
         self.views.more_wanted.connect(self.go_on)
+        self.views.answer_wanted.connect(self.ask_again)
         self.views.stepped.connect(self.step)
         self.views.pointed.connect(self._pointed)
         self._answering = Answering(client, transcript, self.views, lambda: self.session, self)
@@ -78,6 +79,11 @@ class ChatController(QObject):
     @property
     def busy_elsewhere(self) -> bool:
         return self.busy and not self._writing_here
+
+    def session_of(self, path: Path) -> ChatSession | None:
+        """The conversation in this file, if it is shown or answered in; else the file is all there is of it."""
+        live = self._answering.in_file(path)
+        return live.session if live is not None else self.session if self.session.path == path else None
 
     @property
     def writing_in(self) -> Path | None:
@@ -125,6 +131,8 @@ class ChatController(QObject):
                 words = self.tr("A line of its file cannot be read and is left out. The rest is complete.")
             title = self.tr("A part of this conversation is damaged")
             self._transcript.add_card("note", title, words.replace("%1", str(session.damaged)))
+        if problem := self._answering.untold(session.path):
+            self._answering.tell(problem)
         self._show_context_used()
         self.session_changed.emit()
 
@@ -147,7 +155,7 @@ class ChatController(QObject):
             self.session.close()
         if live is not None:
             live.view = None
-        self._editing.take()
+        self._editing.leave()
         self.session = session
         self.views.begin(session)
 
@@ -206,7 +214,7 @@ class ChatController(QObject):
         turn, view = self.session.turn(id), self.views.get(id)
         if turn is None or view is None or self._writing_here:
             return
-        editor = self._editing.begin(view, turn.text, partial(self._say_otherwise, id))
+        editor = self._editing.begin(view, f"{self.session.path} {id}", turn.text, partial(self._say_otherwise, id))
         self.refresh_actions()
         editor.setFocus()
 
@@ -231,6 +239,17 @@ class ChatController(QObject):
         self._ask(sampling, answer)
 
     @Slot(str)
+    def ask_again(self, id: str) -> None:
+        """Ask for the answer that the last message never got."""
+        sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
+        if sampling is None or self.busy or view is None or turn is None or turn is not self.session.turns[-1]:
+            return
+        self._editing.end()
+        answer = AnswerView(self._transcript.theme)
+        self._transcript.put_below(view, answer)
+        self._ask(sampling, answer)
+
+    @Slot(str)
     def go_on(self, id: str) -> None:
         """Let the model continue the last answer, which was cut."""
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
@@ -238,7 +257,7 @@ class ChatController(QObject):
             return
         self._editing.end()
         answer = AnswerView(self._transcript.theme)
-        answer.feed(turn.text)
+        answer.resume(turn.text, turn.timings.decode_seconds if turn.timings is not None else None)
         self._transcript.replace_from(view, answer)
         self._ask(sampling, answer, before=turn)
 

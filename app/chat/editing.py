@@ -14,26 +14,55 @@ from app.chat.views import TurnViews
 
 
 class Editing(QObject):
-    """One editor at a time. The message it stands for waits, hidden, below it."""
+    """One editor at a time. The message it stands for waits, hidden, below it.
+
+    What was typed is kept until it is sent or cancelled: an editor that closed because something else was done has it
+    again when it is next opened.
+    """
 
     def __init__(self, transcript: Transcript, views: TurnViews, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._transcript, self._views = transcript, views
         self._editor: MessageEditor | None = None
+        self._edited, self._said = "", ""  # the message that is edited, and its text
+        self._typed: dict[str, str] = {}  # by message, in editors that were closed
 
-    def begin(self, view: QWidget, text: str, sent: Callable[[str], None]) -> MessageEditor:
-        """Put an editor with this text in the place of ``view``; ``sent`` gets what the user makes of it."""
+    def begin(self, view: QWidget, message: str, text: str, sent: Callable[[str], None]) -> MessageEditor:
+        """Put an editor with this text in the place of ``view``; ``sent`` gets what the user makes of it.
+
+        message: names the message among those of all conversations; a copy of one has the same ids.
+        """
         self.end()
-        editor = self._editor = MessageEditor(self._transcript.theme, text)
+        editor = self._editor = MessageEditor(self._transcript.theme, self._typed.pop(message, text))
+        self._edited, self._said = message, text
         editor.sent.connect(sent)
-        editor.cancelled.connect(self.end)
+        editor.cancelled.connect(self._cancel)
         editor.height_changed.connect(lambda: self._transcript.column.refit(editor))
         self._transcript.swap(view, editor)
         return editor
 
-    @Slot()
     def end(self) -> None:
         """The message stands there again as it was."""
+        self._keep()
+        self._cancel()
+
+    def leave(self) -> None:
+        """Another conversation is shown from here on, and what is in the transcript goes."""
+        self._keep()
+        self.take()
+
+    def take(self) -> MessageEditor | None:
+        """The editor, if there is one, to be replaced by the caller: its text was sent."""
+        editor, self._editor = self._editor, None
+        return editor
+
+    def _keep(self) -> None:
+        editor = self._editor
+        if editor is not None and isValid(editor) and editor.text not in ("", self._said):
+            self._typed[self._edited] = editor.text
+
+    @Slot()
+    def _cancel(self) -> None:
         editor = self.take()
         if editor is not None and isValid(editor):
             widgets = self._transcript.column.widgets()
@@ -42,11 +71,6 @@ class Editing(QObject):
             original.show()
             self._transcript.column.refit(original)
             self._views.settle(original)
-
-    def take(self) -> MessageEditor | None:
-        """The editor, if there is one, to be replaced or forgotten by the caller."""
-        editor, self._editor = self._editor, None
-        return editor
 
     def allow(self, can_ask: bool) -> None:
         """can_ask: an answer could be given now."""

@@ -51,6 +51,11 @@ class MessageEditor(QWidget):
         theme.changed.connect(self.update)
         self._update()
 
+    @property
+    def text(self) -> str:
+        """What is in it."""
+        return self.input.toPlainText()
+
     def allow(self, can_ask: bool) -> None:
         """Whether a new version could be answered now."""
         self._can_ask = can_ask
@@ -67,12 +72,12 @@ class MessageEditor(QWidget):
 
     @Slot()
     def _update(self) -> None:
-        self.send.setEnabled(self._can_ask and bool(self.input.toPlainText().strip()))
+        self.send.setEnabled(self._can_ask and bool(self.text.strip()))
 
     @Slot()
     def _send(self) -> None:
         if self.send.isEnabled():
-            self.sent.emit(self.input.toPlainText().strip("\n"))
+            self.sent.emit(self.text.strip("\n"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 
 from shiboken6 import isValid
@@ -25,6 +26,8 @@ class LiveAnswer:
     text: list[str] = field(default_factory=list)
     status: str = ""
     prompt_tokens: int = 0
+    notes: tuple[str, ...] = ()
+    began: float | None = None  # its first word came, time.monotonic()
 
     @property
     def seen(self) -> AnswerView | None:
@@ -34,7 +37,12 @@ class LiveAnswer:
     def make_view(self, theme: Theme) -> AnswerView:
         """Another view of it, as it stands now, which is told what follows."""
         self.view = AnswerView(theme)
-        self.view.feed(self.shown)
+        for note in self.notes:
+            self.view.add_note(note)
+        seconds = time.monotonic() - self.began if self.began is not None else 0.0
+        if self.before is not None:
+            seconds += self.before.timings.decode_seconds if self.before.timings is not None else 0.0
+        self.view.resume(self.shown, seconds)
         self.view.show_status(self.status)
         return self.view
 

@@ -22,6 +22,7 @@ class Transcript(QScrollArea):
     """Holds bubbles, answers and cards. Emits ``link_clicked`` with an address to be shown before it is opened."""
 
     link_clicked = Signal(str)
+    changed = Signal()  # something was added, or everything is another
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -51,6 +52,7 @@ class Transcript(QScrollArea):
         self.column.clear()
         self._at_end = True
         self._resize_column()
+        self.changed.emit()
 
     @property
     def empty(self) -> bool:
@@ -93,6 +95,12 @@ class Transcript(QScrollArea):
         if hold and others:
             self.verticalScrollBar().setValue(others[0].y() - top)
 
+    def put_below(self, widget: QWidget, other: QWidget) -> None:
+        """Show ``other`` below ``widget``, in the place of all that is there, and go to its end."""
+        self._join(other)
+        self.column.replace_from(self.column.index(widget) + 1, [other])
+        self.scroll_to_end()
+
     def swap(self, widget: QWidget, other: QWidget) -> None:
         """Show ``other`` in the place of ``widget``, which stays, hidden, below it."""
         self.column.settle(widget, None)
@@ -126,6 +134,7 @@ class Transcript(QScrollArea):
             self._look()
         else:
             self.reveal_message(at)
+        self.changed.emit()
 
     def _made(self, make: Make) -> QWidget:
         widget = make()
@@ -139,6 +148,7 @@ class Transcript(QScrollArea):
     def _append(self, widget: QWidget) -> None:
         self._join(widget)
         self.column.add(widget)
+        self.changed.emit()
 
     def _look(self) -> None:
         """Tell the column what is seen; it makes what is missing there."""

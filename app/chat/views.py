@@ -25,6 +25,7 @@ class TurnViews(QObject):
     edit_wanted = Signal(str)
     again_wanted = Signal(str)
     more_wanted = Signal(str)
+    answer_wanted = Signal(str)
     stepped = Signal(str, int)  # to this version, from 0
     pointed = Signal(str, int)  # a plain click on this character of an answer
 
@@ -34,6 +35,7 @@ class TurnViews(QObject):
         self._session = session
         self._views: dict[str, TurnView] = {}
         self._can_ask, self._free = False, True
+        self._notes: dict[str, tuple[str, ...]] = {}  # on answers of this session, for who comes back to them
 
     def begin(self, session: ChatSession) -> None:
         """Turns of this conversation are to be shown from here on, none of them yet."""
@@ -52,6 +54,8 @@ class TurnViews(QObject):
     def keep(self, turn: Turn, view: TurnView) -> None:
         """This widget, which is in the transcript, shows this turn from here on; another may take its place."""
         self._wire(turn, view)
+        if isinstance(view, AnswerView):
+            self._notes[turn.last.id] = tuple(view.notes)
         self._transcript.settle(view, self.maker(turn))
 
     def replace_from(self, view: QWidget, turns: Sequence[Turn], hold: bool = False) -> list[TurnView]:
@@ -84,6 +88,8 @@ class TurnViews(QObject):
         if turn.role == "assistant":
             view = AnswerView(self._transcript.theme)
             view.show_answer(turn.text, turn.last.reason, turn.timings, turn.cache)
+            for note in self._notes.get(turn.last.id, ()):
+                view.add_note(note)
             if turn.last.error:
                 view.add_note(turn.last.error)
         else:
@@ -100,6 +106,7 @@ class TurnViews(QObject):
             view.pointed.connect(partial(self.pointed.emit, turn.id))
         else:
             view.turn_actions.edit_wanted.connect(partial(self.edit_wanted.emit, turn.id))
+            view.turn_actions.answer_wanted.connect(partial(self.answer_wanted.emit, turn.id))
         actions.stepped.connect(partial(self.stepped.emit, turn.id))
         self._dress(turn, view)
         if isinstance(view, UserBubble):  # what stands beside it may have to go below it now
@@ -113,3 +120,5 @@ class TurnViews(QObject):
         if isinstance(view, AnswerView):
             cut = turn.last.reason in ("length", "stopped", "error") and bool(turn.text)
             view.turn_actions.offer_more(cut and turn.id == self._session.turns[-1].id)
+        else:
+            view.turn_actions.offer_answer(self._free and turn.id == self._session.turns[-1].id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.chat.cards import UserBubble
 from app.chat.composer import Composer
+from app.chat.editor import MessageEditor
 from app.main_window import MainWindow
 from app.theme import Theme
 from engine.messages import TokenCount
@@ -72,3 +74,35 @@ def test_what_was_said_of_a_draft_goes_with_it(qtbot) -> None:
     composer.input.clear()
     composer.show_count(None)
     assert not composer.note.isVisible()
+
+
+def edit(window: MainWindow) -> MessageEditor:
+    bubble = next(w for w in window.transcript.column.widgets() if isinstance(w, UserBubble))
+    bubble.turn_actions.edit.click()
+    return next(w for w in window.transcript.column.widgets() if isinstance(w, MessageEditor))
+
+
+def test_an_edit_waits_for_who_went_to_do_something_else(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    first, second = talk(window, "first", "answer"), talk(window, "second", "answer")
+    window.open_conversation(first)
+    edit(window).input.setPlainText("said much better")
+    window.open_conversation(second)
+    assert edit(window).text == "second"
+    window.open_conversation(first)
+    editor = edit(window)
+    assert editor.text == "said much better"
+    window.send("something else meanwhile")
+    bench.engine.answer("Yes.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    editor = edit(window)
+    assert editor.text == "said much better"
+    editor.send.click()
+    assert bench.engine.asked.messages[-1].text == "said much better"
+    bench.engine.answer("Yes.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    editor = edit(window)
+    assert editor.text == "said much better"  # it is what was said now
+    editor.input.setPlainText("or not")
+    editor.cancel.click()
+    assert edit(window).text == "said much better"
