@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, Qt, Signal, Slot
+from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
-from app import messages
+from app import geometry, messages
 from app.answer_style import AnswerStyle, in_words
 from app.background import Background
 from app.chat.composer import Composer
@@ -109,9 +108,7 @@ class MainWindow(WindowParts):
 
     def _restore(self) -> None:
         """Size, place and columns as they were left."""
-        settings = self.settings
-        stored = QByteArray(base64.b64decode(settings.geometry.encode("ascii", "ignore") or b""))
-        if stored.isEmpty() or not self.restoreGeometry(stored):
+        if not geometry.restore(self, self.settings.geometry):
             self.resize(1440, 900)
         self.columns.restore(self.width())
 
@@ -166,7 +163,11 @@ class MainWindow(WindowParts):
             self.surfaces.greet()
         else:
             self.start(model)
-        if self.settings.note:
+        if self.settings.damaged:
+            self.settings.save()  # puts the file aside
+            words = self.tr("The settings could not be read, so they begin anew. The damaged file is kept as %1.")
+            self.toast.say(words.replace("%1", str(self.settings.put_aside)))
+        elif self.settings.note:
             self.toast.say(self.settings.note)
             self.settings.note = ""
 
@@ -392,7 +393,7 @@ class MainWindow(WindowParts):
 
     def _remember(self) -> None:
         settings = self.settings
-        settings.geometry = base64.b64encode(self.saveGeometry().data()).decode("ascii")
+        settings.geometry = geometry.packed(self)
         self.columns.remember()
         self.panels.remember()
         settings.loading_source = ""

@@ -1,12 +1,14 @@
 """What the user chose, kept between starts.
 
 Every option is declared once in ``Settings``, with its default and what values mean something. A stored value that
-does not (edited by hand, from another version, of the wrong type) falls back to the default and is overwritten by the
-next save. One small JSON file, replaced atomically.
+does not (edited by hand, from another version, of the wrong type) falls back to the default. One small JSON file,
+replaced atomically. A save writes what was set here over what the file says by then: what another window set meanwhile,
+and what only a newer version knows, stays. A file that cannot be read is put aside before it is replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -46,8 +48,9 @@ class Option(Generic[T]):
 
     def __set__(self, settings: Settings, value: T) -> None:
         parsed = self.parse(value)
-        if settings._values.get(self.name, self.default) != parsed:
+        if _differs(settings._values.get(self.name, self.default), parsed):
             settings._values[self.name] = parsed
+            settings._changed.add(self.name)
             settings.save()
 
     def parse(self, value: Any) -> T:
@@ -118,10 +121,21 @@ class Settings:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._values: dict[str, Any] = {}
-        stored = self._read()
+        self._changed: set[str] = set()  # set here, and not in the file yet
+        self.damaged = False  # the file could not be read: defaults hold
+        try:
+            self._seen = self._read()  # of each option what the file said when this window last knew
+        except _Damaged as damage:
+            log.warning("Settings in %s cannot be read, defaults are used: %s", self._path, damage)
+            self.damaged, self._seen = True, {}
         for name, option in vars(type(self)).items():
-            if isinstance(option, Option) and name in stored:
-                self._values[name] = option.parse(stored[name])
+            if isinstance(option, Option) and name in self._seen:
+                self._values[name] = option.parse(self._seen[name])
+
+    @property
+    def put_aside(self) -> Path | None:
+        """Where a file that could not be read is kept, from the next save on."""
+        return self._path.with_name(f"{self._path.name}.damaged") if self._path is not None else None
 
     def _read(self) -> dict[str, Any]:
         if self._path is None:
@@ -131,19 +145,63 @@ class Settings:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            log.warning("Settings in %s cannot be read, defaults are used: %s", self._path, error)
-            return {}
-        return stored if isinstance(stored, dict) else {}
+            raise _Damaged(str(error)) from error
+        if not isinstance(stored, dict):
+            raise _Damaged("it holds no settings")
+        return stored
 
     def save(self) -> None:
-        """Write everything that was ever set. A full or read-only disk costs the setting, not the program."""
+        """Write what was set since the last save. A full or read-only disk costs the setting, not the program."""
         if self._path is None:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".settings-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self._values, file, indent=2, ensure_ascii=False)
-            Path(name).replace(self._path)
+            stored = self._read_or_put_aside()
+            for name in self._changed:
+                value, before, now = self._values[name], self._seen.get(name), stored.get(name)
+                if isinstance(value, dict) and isinstance(now, dict) and now != before:
+                    value = _merged(before if isinstance(before, dict) else {}, value, now)
+                    self._values[name] = value
+                stored[name] = value
+            self._write(stored)
         except OSError as error:
             log.warning("Settings cannot be saved in %s: %s", self._path, error)
+            return
+        self._seen |= {name: stored[name] for name in self._changed}
+        self._changed.clear()
+
+    def _read_or_put_aside(self) -> dict[str, Any]:
+        assert self._path is not None and self.put_aside is not None
+        try:
+            return self._read()
+        except _Damaged:
+            self._path.replace(self.put_aside)
+            return {}
+
+    def _write(self, stored: dict[str, Any]) -> None:
+        assert self._path is not None
+        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".settings-")
+        try:
+            # half a character, as a file's name may have one, is written as JSON's own escape
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                json.dump(stored, file, indent=2, ensure_ascii=False)
+            Path(name).replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+
+
+class _Damaged(Exception):
+    """The file is there and cannot be read."""
+
+
+def _differs(before: object, now: object) -> bool:
+    """Whether there is something to save; the order of entries counts, for panels have one."""
+    return before != now or (isinstance(before, dict) and isinstance(now, dict) and list(before) != list(now))
+
+
+def _merged(before: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """What another window wrote, with what was changed here since ``before`` changed in it too."""
+    kept = {name: value for name, value in theirs.items() if name in ours or name not in before}
+    return kept | {name: value for name, value in ours.items() if name not in before or before[name] != value}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from app import geometry
 from app.theme import space
 
 if TYPE_CHECKING:
@@ -44,12 +44,10 @@ class PanelWindow(QWidget):
 
     def place(self) -> str:
         """Size and place, for ``restore``."""
-        return base64.b64encode(self.saveGeometry().data()).decode("ascii")
+        return geometry.packed(self)
 
     def restore(self, place: str) -> None:
-        stored = QByteArray(base64.b64decode(place.encode("ascii", "ignore") or b""))
-        if not stored.isEmpty():
-            self.restoreGeometry(stored)
+        geometry.restore(self, place)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         event.ignore()
