@@ -103,8 +103,8 @@ class AnswerStyle(QObject):
 
     @property
     def _own(self) -> dict[str, Any]:
-        own = self._settings.model_styles.get(self._model)
-        return own if isinstance(own, dict) else {}
+        styles = self._settings.model_styles
+        return styles.get(self._model, styles.get("", {}))  # "": what was set while there was no model
 
     # ------------------------------------------------------------------------------------------- changing
 

@@ -3,6 +3,8 @@
 The engine calls ``_put`` from its own thread, which only appends to a queue. A timer on the GUI thread drains it about
 30 times a second and re-emits each event as a Qt signal, coalesced: the tokens of one tick are one signal, and of each
 kind of snapshot only the latest is shown. When nothing goes on the timer slows down.
+
+A load that is asked for while another is under way takes its place: the other is stopped, and its end is not told.
 """
 
 from __future__ import annotations
@@ -101,6 +103,7 @@ class EngineClient(QObject):
         self._last_event = time.monotonic()
         self._running = False
         self._working = True  # until EngineReady; then while a load or an answer is under way
+        self._loads = 0  # asked for, and not ended yet
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._drain)
@@ -118,6 +121,11 @@ class EngineClient(QObject):
 
     def send(self, command: Command) -> None:
         self._working = self._working or isinstance(command, LoadModel | Generate)
+        if isinstance(command, LoadModel):
+            if self._loads:
+                self._service.stop()
+            self._loads += 1
+            self._forget_experts()
         self._service.send(command)
         self._hurry()
 
@@ -148,6 +156,11 @@ class EngineClient(QObject):
     def latest(self, kind: type[Event]) -> Event | None:
         """The last snapshot of this kind, for who comes late; None before the first since the model was loaded."""
         return self._snapshots.get(kind)
+
+    def _forget_experts(self) -> None:
+        """The model that they were of goes, or is gone."""
+        for kind in (ExpertSnapshot, CacheSnapshot):
+            self._snapshots.pop(kind, None)
 
     # --------------------------------------------------------------------------------------------- events
 
@@ -195,17 +208,30 @@ class EngineClient(QObject):
             elif isinstance(event, Progress):
                 if last_token is not None:
                     flush()
-                last_progress = event
+                if self._loads <= 1:
+                    last_progress = event
             elif isinstance(event, ExpertSnapshot | CacheSnapshot | MemorySnapshot):
-                snapshots[type(event)] = event
+                if not self._loads or isinstance(event, MemorySnapshot):  # else of a model that is about to go
+                    snapshots[type(event)] = event
             else:
                 flush()
-                self._emit(event)
+                if isinstance(event, ModelLoaded | ModelUnloaded):
+                    snapshots = {kind: latest for kind, latest in snapshots.items() if kind is MemorySnapshot}
+                    self._forget_experts()
+                if not self._superseded(event):
+                    self._emit(event)
         flush()
         self._snapshots.update(snapshots)
         for snapshot in snapshots.values():
             self._emit(snapshot)
         self._pace()
+
+    def _superseded(self, event: Event) -> bool:
+        """Whether this is the end of a load in whose place another one was asked for meanwhile."""
+        if isinstance(event, ModelLoaded) or (isinstance(event, Failed) and event.doing == "load"):
+            self._loads = max(0, self._loads - 1)
+            return self._loads > 0
+        return False
 
     def _emit(self, event: Event) -> None:
         ended = isinstance(event, Failed) and event.doing in ("start", "load", "generate")
@@ -225,8 +251,6 @@ class EngineClient(QObject):
             case DownloadDone():
                 self.download_done.emit(event)
             case ModelLoaded():
-                for kind in (ExpertSnapshot, CacheSnapshot):  # of the model before
-                    self._snapshots.pop(kind, None)
                 self.model_loaded.emit(event)
             case TokenCount():
                 self.token_count.emit(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -44,9 +45,28 @@ class Exporter(QObject):
             return
         suffix, whole = kinds.get(kind, (".md", False))
         target = Path(chosen)
-        if target.suffix not in (".md", ".html", ".jsonl"):
-            target = target.with_name(target.name + suffix)
-        settings.export_folder = str(target.parent)
+        write = partial(self._write, path, leaf, whole)
+        if target.suffix.lower() in (".md", ".html", ".jsonl"):
+            write(target)
+        elif not (named := target.with_name(target.name + suffix)).exists():
+            write(named)
+        else:
+            self._ask_to_replace(named, write)
+
+    def _ask_to_replace(self, target: Path, write: Callable[[Path], None]) -> None:
+        """The file dialog has asked about another name, without the ending."""
+        self.dialog = SmallDialog(self._window, self.tr("Replace that file?"))
+        self.dialog.add_text(self.tr("%1 is there already, and would be written anew.").replace("%1", str(target)))
+        keep = self.dialog.add_button(self.tr("Keep it"))
+        self.dialog.add_button(self.tr("Replace"), primary=True)
+        self.dialog.buttons.accepted.connect(self.dialog.accept)
+        self.dialog.accepted.connect(lambda: write(target))
+        self.dialog.present()
+        keep.setDefault(True)
+        keep.setFocus()  # Enter does the harmless thing
+
+    def _write(self, path: Path, leaf: str | None, whole: bool, target: Path) -> None:
+        self._settings.export_folder = str(target.parent)
         self._background.run(partial(_write, path, target, leaf, whole), partial(self._ended, target))
 
     def _ended(self, target: Path, problem: str) -> None:
@@ -85,9 +105,9 @@ def _write(path: Path, target: Path, leaf: str | None, whole: bool, stopped: Sto
 def write_export(path: Path, target: Path, leaf: str | None = None, whole: bool = False) -> str:
     """Write ``target`` in the format its name asks for; a sentence when that failed, else nothing."""
     try:
-        if target.suffix == ".jsonl":
+        if target.suffix.lower() == ".jsonl":
             export_jsonl(path, target)
-        elif target.suffix == ".html":
+        elif target.suffix.lower() == ".html":
             export_html(path, target, leaf, whole, split)
         else:
             export_markdown(path, target, leaf, whole)

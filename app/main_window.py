@@ -55,6 +55,7 @@ class MainWindow(WindowParts):
         self._closing = False
         self._context_used = 0
         self._picker: ModelPicker | None = None
+        self._first: LoadModel | None = None  # to be loaded once the engine is there
         self.state = ModelState(client, settings, self)
         self.top = TopBar(theme, self.state)
         self.background = Background(self)
@@ -152,6 +153,8 @@ class MainWindow(WindowParts):
         self.state.refused.connect(self._model_refused)
         self.panels.changed.connect(self.columns.panels_changed)
         connect_panels(self.panels, self.chat)
+        self.panels.replay.refused.connect(lambda why: self.toast.say(why))
+        self.client.ready.connect(self._load_first)
         self.client.stopped.connect(self._engine_stopped)
         self.client.failed.connect(self._heard)
 
@@ -176,12 +179,19 @@ class MainWindow(WindowParts):
         self.start_with(self.state.first_model(model))
 
     def start_with(self, first: LoadModel | None) -> None:
-        """Load this once the engine is there; start the engine, if it was not."""
+        """Load this once the engine is there, in place of what was to be loaded; start the engine, if it was not."""
         if first is not None:
-            self.client.ready.connect(lambda event: self.state.load(first), Qt.ConnectionType.SingleShotConnection)
+            self._first = first
+            self.state.expect()
         if not self.client.running:
             self.client.start()
         self._refresh()
+
+    @Slot()
+    def _load_first(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            self.state.load(first)
 
     @Slot()
     def _refresh(self) -> None:
@@ -221,6 +231,7 @@ class MainWindow(WindowParts):
     @Slot(object)
     def _model_loaded(self, model: ModelLoaded) -> None:
         self.panels.set_model(model)
+        self.sheet.keep_typed()  # it is meant for the model before
         self.style_of_answers.set_model(model)
         self.sheet.show_model(model)
         self._show_context(self._context_used)
@@ -362,6 +373,7 @@ class MainWindow(WindowParts):
         """Gone from the screen at once; the engine then has a few seconds to finish its files."""
         if not self._closing:
             self._remember()
+            self.sheet.keep_typed()
             self.drafts.save()
             self.panels.show_windows(False)
             self.conversations.close()

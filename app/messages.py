@@ -6,7 +6,10 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from app.chat.harmless import harmless
 from app.theme import font, space
+
+LONGEST = 1024  # characters of an address that are shown
 
 
 class SmallDialog(QDialog):
@@ -59,11 +62,14 @@ def ask_to_open(parent: QWidget, address: str) -> SmallDialog:
     """Show where a link leads, and open it only when told to."""
     dialog = SmallDialog(parent, parent.tr("Open this link?"))
     dialog.add_text(dialog.tr("The model wrote it; Greenroom cannot know what is there. Your browser will open:"))
-    shown = dialog.add_text(_broken(address), "body")
+    shown = dialog.add_text(_broken(dialog, address), "body")
     shown.setFont(font("mono"))
     shown.setTextInteractionFlags(
         Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
     )
+    host = QUrl(address).host(QUrl.ComponentFormattingOption.FullyEncoded)
+    if host:  # told apart: what stands before it may look like it, and so may letters of other scripts
+        dialog.add_text(dialog.tr("It is on the server %1").replace("%1", host), "body")
     cancel = dialog.add_button(dialog.tr("Cancel"))
     copy = dialog.buttons.addButton(dialog.tr("Copy address"), QDialogButtonBox.ButtonRole.ActionRole)
     copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(address))
@@ -77,6 +83,11 @@ def ask_to_open(parent: QWidget, address: str) -> SmallDialog:
     return dialog
 
 
-def _broken(address: str) -> str:
-    """A long address in lines that fit, so that all of it is seen."""
-    return "\n".join(address[start : start + 64] for start in range(0, min(len(address), 1024), 64))
+def _broken(dialog: QDialog, address: str) -> str:
+    """A long address in lines that fit; of one that would fill the screen its beginning, and how much more there is."""
+    shown = harmless(address)
+    lines = [shown[start : start + 64] for start in range(0, min(len(shown), LONGEST), 64)]
+    more = len(shown) - LONGEST
+    if more > 0:
+        lines.append(dialog.tr("… and %1 more characters").replace("%1", f"{more:,}"))
+    return "\n".join(lines)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.engine_client import EngineClient
-from app.remembered import chosen_for, remember, remembered
+from app.remembered import chosen_for, preferred, remember, remembered
 from app.settings import Settings
 from engine.messages import EngineReady, Failed, LoadModel, ModelLoaded, Progress
 
@@ -29,6 +29,11 @@ class Loading:
     task: str
     detail: str = ""
     fraction: float | None = None
+
+
+def demo_at_work(settings: Settings) -> LoadModel:
+    """The demo with half of its experts, for it would fit whole: so one sees them come and go."""
+    return replace(preferred(settings, DEMO), experts="50%")
 
 
 class ModelState(QObject):
@@ -83,10 +88,9 @@ class ModelState(QObject):
                 "Choose it once more with less memory for experts, or choose another model."
             ).replace("%1", source)
             return None
-        if source == settings.last_source:
+        if source == settings.last_source or source in settings.model_loads:
             return remembered(settings, source)
-        # the demo would fit whole; with half of its experts one sees them come and go
-        return LoadModel(source, experts="50%") if source == DEMO else LoadModel(source)
+        return demo_at_work(settings) if source == DEMO else preferred(settings, source)
 
     def with_preferences(self, command: LoadModel) -> LoadModel:
         """What the command leaves as it is by default, and nobody chose for this model, is as the preferences say."""
@@ -104,6 +108,12 @@ class ModelState(QObject):
             if name not in chosen and getattr(command, name) == getattr(plain, name)
         }
         return replace(command, **open_to_choice)  # type: ignore[arg-type]
+
+    def expect(self) -> None:
+        """A load will be asked for once the engine is there."""
+        if not self.broken:
+            self.problem = ""
+            self.changed.emit()
 
     def load(self, command: LoadModel) -> None:
         command = self.with_preferences(command)

@@ -92,6 +92,7 @@ class PanelsColumn(QScrollArea):
         client.memory_snapshot.connect(self.history.add_memory)
         client.started.connect(self.history.started)
         client.prefill_progress.connect(self.history.prefilled)
+        client.finished.connect(self.history.finished)
         cache = partial(client.latest, CacheSnapshot)
         self.experts.follow(
             Feed(client.expert_snapshot, self.experts.show_snapshot, partial(client.latest, ExpertSnapshot)),
@@ -110,7 +111,7 @@ class PanelsColumn(QScrollArea):
     def set_model(self, model: ModelLoaded | None) -> None:
         """The model the panels are about; None: none."""
         self.replay.leave()
-        self.bound.call_off()
+        self.bound.set_model(model)
         self.history.forget()
         self.experts.set_model(model)
         self.cache.set_model(model)

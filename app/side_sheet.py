@@ -221,6 +221,11 @@ class SideSheet(QFrame):
             if field.field in ("top_p", "top_k", "min_p", "seed"):
                 field.set_enabled(sampling.temperature > 0)  # the likeliest word needs none of them
 
+    def keep_typed(self) -> None:
+        """Take over what was typed a moment ago, before it is about another model or nobody is there any more."""
+        if self._typing.isActive():
+            self._take_system()
+
     @Slot()
     def _take_system(self) -> None:
         self._typing.stop()

@@ -15,7 +15,7 @@ from app.dialogs.profile import ProfileDialog
 from app.dialogs.welcome import Welcome
 from app.dialogs.what_if import WhatIfDialog
 from app.dialogs.what_if_figures import arrival_rate
-from app.model_state import DEMO
+from app.model_state import demo_at_work
 from app.remembered import follow_preferences
 from engine.messages import CacheSnapshot, LoadModel
 
@@ -155,9 +155,9 @@ class Surfaces(QObject):
 
     @Slot()
     def load_demo(self) -> None:
-        """With half of its experts, for it would fit whole: so one sees them come and go. Once the engine is there."""
+        """Once the engine is there."""
         window = self._window
-        command = LoadModel(DEMO, experts="50%")
+        command = demo_at_work(window.settings)
         if window.state.engine is not None:
             window.load(command)
         else:

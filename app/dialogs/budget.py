@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from PySide6.QtCore import QCoreApplication
+
 from app.panels import format
 
 AUTO = "auto"
@@ -37,7 +39,11 @@ def slots_of(experts: str, total: int, slot_bytes: int = 0) -> int | None:
 def words(slots: int, total: int, slot_bytes: int = 0) -> str:
     """ "0.13 GB · 240 of 960 · 25%"; without the size where it is not known."""
     pieces = [format.size(slots * slot_bytes)] if slot_bytes else []
-    pieces += [f"{format.count(slots)} of {format.count(total)}", format.percent(slots / total if total else None)]
+    of = QCoreApplication.translate("ModelPicker", "{some} of {all}")
+    pieces += [
+        of.format(some=format.count(slots), all=format.count(total)),
+        format.percent(slots / total if total else None),
+    ]
     return " · ".join(pieces)
 
 

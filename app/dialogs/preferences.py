@@ -58,6 +58,7 @@ class Preferences(QDialog):
         """busy: whether an answer or a load is under way."""
         super().__init__(parent)
         self._theme, self._settings, self._state, self._busy = theme, settings, state, busy
+        self._offered: dict[str, str] = {}  # as "At the start" lists it
         self.setWindowTitle(self.tr("Preferences"))
         self.resize(680, 660)
         self.theme_choice = self._choice(
@@ -89,11 +90,11 @@ class Preferences(QDialog):
             box.clicked.connect(lambda: self.columns_chosen.emit(self.sidebar.isChecked(), self.panels.isChecked()))
         for name, box in self.each_panel.items():
             box.clicked.connect(lambda shown, name=name: panels.show_panel(name, shown))
-        panels.changed.connect(self.refresh)
+        panels.changed.connect(self._refresh_seen)
         self.reload.clicked.connect(self.reload_wanted)
         self.close_button.clicked.connect(self.accept)
         self.close_button.setAutoDefault(False)
-        state.changed.connect(self.refresh)
+        state.changed.connect(self._refresh_seen)
 
     # ------------------------------------------------------------------------------------------------ parts
 
@@ -220,6 +221,12 @@ class Preferences(QDialog):
         self.theme_choice.setFocus()
 
     @Slot()
+    def _refresh_seen(self) -> None:
+        """Hidden, there is nothing to refresh: a load says how far it is many times a second."""
+        if self.isVisible():
+            self.refresh()
+
+    @Slot()
     def refresh(self) -> None:
         """Show what holds now."""
         settings = self._settings
@@ -253,11 +260,14 @@ class Preferences(QDialog):
         sources = {settings.startup_source: settings.startup_source} if settings.startup_source else {}
         if model is not None and wanted:
             sources[wanted] = model.name
-        self.startup.clear()
-        self.startup.addItem(self.tr("The model used last"), "last")
-        self.startup.addItem(self.tr("No model"), "none")
+        offered = {"last": self.tr("The model used last"), "none": self.tr("No model")}
         for source, name in sources.items():
-            self.startup.addItem(self.tr("Always {name}").format(name=name), f"{CHOSEN}{source}")
+            offered[f"{CHOSEN}{source}"] = self.tr("Always {name}").format(name=name)
+        if offered != self._offered:  # else a list that is open would close under the hand
+            self._offered = offered
+            self.startup.clear()
+            for value, words in offered.items():
+                self.startup.addItem(words, value)
         now = settings.startup if settings.startup != "chosen" else f"{CHOSEN}{settings.startup_source}"
         self.startup.setCurrentIndex(max(0, self.startup.findData(now)))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal, Slot
+from PySide6.QtCore import QCoreApplication, Signal, Slot
 from PySide6.QtWidgets import QDialog, QFileDialog, QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.messages import SmallDialog
@@ -169,12 +169,19 @@ class ProfileDialog(QDialog):
                 self.rows.addWidget(shown, line, 1)
 
 
+def tr(text: str, **values: str) -> str:
+    return QCoreApplication.translate("Profile", text).format(**values)
+
+
 def lines(facts: ProfileFacts) -> list[tuple[str, str]]:
     """The profile in words: (what, how much)."""
-    told = [("Past answers kept", format.count(facts.requests))]
-    told += [(f"{name}, fitted to", f"{format.count(tokens)} tokens") for name, tokens in facts.tokens]
+    told = [(tr("Past answers kept"), format.count(facts.requests))]
+    for name, tokens in facts.tokens:
+        told.append((tr("{name}, fitted to", name=name), tr("{count} tokens", count=format.count(tokens))))
     for name, shares in facts.accuracy:
         known = ", ".join(format.percent(share) for share in shares[:AHEAD])
-        told.append((f"{name}, foreseen", f"{known} of a layer's experts, 1, 2, 3 layers ahead"))
+        far = ", ".join(str(layers) for layers in range(1, len(shares[:AHEAD]) + 1))
+        how = tr("{shares} of a layer's experts, {far} layers ahead", shares=known, far=far)
+        told.append((tr("{name}, foreseen", name=name), how))
     day = facts.saved.replace("T", ", ").removesuffix("Z")
-    return [*told, ("Saved", f"{day} UTC, {format.size(facts.bytes)}")]
+    return [*told, (tr("Saved"), tr("{day} UTC, {size}", day=day, size=format.size(facts.bytes)))]

@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Slot
 from app.engine_client import EngineClient
 from app.panels.cache import CachePanel
 from app.panels.parts import Feed
-from engine.messages import CacheSnapshot, Failed, StopWhatIf, WhatIf, WhatIfResult
+from engine.messages import CacheSnapshot, Failed, ModelLoaded, StopWhatIf, WhatIf, WhatIfResult
 
 BELADY = "belady"
 
@@ -28,11 +28,17 @@ class Bound(QObject):
         self._client = client
         self._panel = panel
         self._numbers = itertools.count(1)
+        self._signature = ""  # of the present model
         self._asked = ""  # the request under way
         self._known: tuple[Path, int] | None = None  # log and slots that what is shown, or asked for, is about
         self.log: Callable[[], Path | None] = lambda: None
         client.what_if_result.connect(self._told)
         client.failed.connect(self._failed)
+
+    def set_model(self, model: ModelLoaded | None) -> None:
+        """Another model, or none: slots mean something else."""
+        self._signature = model.signature if model is not None else ""
+        self.call_off()
 
     def feeds(self) -> tuple[Feed, ...]:
         """What this hears while the panel is seen."""
@@ -73,7 +79,9 @@ class Bound(QObject):
         if result.request_id == self._asked:
             self._asked = ""
             line = next((line for line in result.lines if line.policy == BELADY), None)
-            self._panel.show_best(line.points[0].hit_rate if line is not None and line.points else None)
+            known = line is not None and bool(line.points) and result.signature == self._signature
+            # what another model was asked for says nothing about this one's slots
+            self._panel.show_best(line.points[0].hit_rate if line is not None and known else None)
 
     @Slot(object)
     def _failed(self, event: Failed) -> None:

@@ -71,14 +71,15 @@ class CachePanel(Panel):
         table.setVerticalSpacing(space(0.5))
         right = Qt.AlignmentFlag.AlignRight
         table.addWidget(label(self.tr("Since loading"), "faint"), 0, 0)
-        for column, words in ((1, self.tr("hits")), (2, self.tr("misses")), (3, self.tr("evictions"))):
+        heads = {"hits": self.tr("hits"), "misses": self.tr("misses"), "evictions": self.tr("evictions")}
+        for column, words in enumerate(heads.values(), start=1):
             table.addWidget(label(words, "faint"), 0, column, right)
         phases: tuple[tuple[Phase, str], ...] = (("decode", self.tr("decode")), ("prefill", self.tr("prefill")))
         for row, (phase, words) in enumerate(phases, start=1):
             table.addWidget(label(words, "small"), row, 0)
             for column, what in ((1, "hits"), (2, "misses")):
                 number = label(format.NOTHING, "small", figures="small")
-                number.setAccessibleName(f"{words} {what}")
+                number.setAccessibleName(f"{words}, {heads[what]}")
                 table.addWidget(number, row, column, right)
                 self._counts[what, phase] = number
         self.evictions = label(format.NOTHING, "small", figures="small")

@@ -83,6 +83,8 @@ class ExpertsPanel(Panel):
         self._moment = None
         self._seen = 0
         self._show_body(model is not None)
+        beside_a_card = model is not None and model.device != "CPU"
+        self.heatmap.waiting = self.tr("in RAM or on disk") if beside_a_card else self.tr("on disk")
         self.heatmap.set_shape(model.layers if model else 0, model.experts if model else 0)
         self._stage.updateGeometry()
         self._explain()
@@ -194,7 +196,7 @@ class ExpertsPanel(Panel):
         resident = cells.LEVELS // 2 | 16
         where = [
             Entry(self.tr("on the device"), self._cell(resident)),
-            Entry(self.tr("on disk"), self._cell(0 if self.mode is Mode.TOKEN else cells.LEVELS // 2)),
+            Entry(self.heatmap.waiting, self._cell(0 if self.mode is Mode.TOKEN else cells.LEVELS // 2)),
         ]
         if self.mode is Mode.TOKEN:
             entries = [

@@ -61,6 +61,7 @@ class Heatmap(QWidget):
         self._snapshot: ExpertSnapshot | None = None
         self._mode = Mode.TOKEN
         self._knows_where = True
+        self.waiting = self.tr("on disk")  # where an expert is that is not on the device
         self._grid: grid.Grid | None = None
         self._canvas: Canvas | None = None
         self._stale = True
@@ -237,7 +238,8 @@ class Heatmap(QWidget):
         if self._mode is Mode.TOKEN:
             pieces.insert(0, self._happened(cell))
         if self._knows_where:
-            pieces.append(self.tr("on the device") if cell & Cell.RESIDENT else self.tr("waiting on disk"))
+            waits = self.tr("waiting {where}").format(where=self.waiting)
+            pieces.append(self.tr("on the device") if cell & Cell.RESIDENT else waits)
         if self._snapshot.fetched is not None:
             pieces.append(self._last_fetch(Fetched(int(self._snapshot.fetched[layer, expert]))))
         return f"{place}: {', '.join(filter(None, pieces))}"

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.messages import CacheCounters, CacheSnapshot, MemorySnapshot, PrefillProgress, Started
+from engine.messages import CacheCounters, CacheSnapshot, Finished, MemorySnapshot, PrefillProgress, Started
 
 POINTS = 240  # of a line: 24 s of decoding at ten a second, and more where that is slower
 MEMORY_SECONDS = 300.0
+SHORTEST_PREFILL = 0.25  # seconds; events come by the tick, and over less than some ticks they tell no speed
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -59,5 +60,9 @@ class History:
 
     def prefilled(self, event: PrefillProgress) -> None:
         seconds = self.clock() - self._began
-        if event.done_tokens and seconds > 0:
+        if event.done_tokens and seconds >= SHORTEST_PREFILL:
             self.prefill_rate = event.done_tokens / seconds
+
+    def finished(self, event: Finished) -> None:
+        """The engine has measured it itself; that is what the log and the table say."""
+        self.prefill_rate = event.timings.prefill_rate or self.prefill_rate

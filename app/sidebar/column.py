@@ -108,6 +108,7 @@ class Sidebar(QWidget):
         self._writing: Path | None = None
         self._current: Path | None = None
         self._problem = ""
+        self._unfilled = False  # there is something new to list, once a title has been typed
         self._finder = Finder(folder, background, self)
         self._finder.listed.connect(self._listed)
         self._finder.found.connect(self._found)
@@ -123,6 +124,7 @@ class Sidebar(QWidget):
         self.search.textChanged.connect(self._typed)
         self._delegate = RowDelegate(theme, self)
         self._delegate.renamed.connect(lambda path, title: self.renamed.emit(Path(path), title))
+        self._delegate.closeEditor.connect(self._title_typed)
         self.list = ConversationList(self._delegate, self)
         self.list.chosen.connect(self._open)
         self.list.menu_wanted.connect(self._show_menu)
@@ -230,7 +232,11 @@ class Sidebar(QWidget):
         self.list.viewport().update()
 
     def _fill(self) -> None:
-        """Make the rows anew; the place in the list and the keyboard's row stay."""
+        """Make the rows anew; the place in the list and the keyboard's row stay. Not while a title is being typed."""
+        if self.list.state() == QAbstractItemView.State.EditingState:
+            self._unfilled = True
+            return
+        self._unfilled = False
         bar, focused = self.list.verticalScrollBar(), self.list.currentItem()
         place, at = bar.value(), Path(focused.data(PATH)) if focused is not None and focused.data(PATH) else None
         self.list.clear()
@@ -244,6 +250,12 @@ class Sidebar(QWidget):
         bar.setValue(place)
         self.empty.setText(self._nothing())
         self.empty.setVisible(self.list.count() == 0 and bool(self.empty.text()))
+
+    @Slot()
+    def _title_typed(self) -> None:
+        """What came meanwhile is shown once the view is done with the editor, right after this."""
+        if self._unfilled:
+            QTimer.singleShot(0, self, self._fill)
 
     def _fill_entries(self, entries: list[ConversationEntry]) -> None:
         above, today = "", date.today()
@@ -324,8 +336,9 @@ class Sidebar(QWidget):
 
     def _open_first(self) -> None:
         if self._hits:
-            first = next(hit for hit in self._hits if hit.entry.path not in self._hidden)
-            self.opened.emit(first.entry.path, first.message)
+            first = next((hit for hit in self._hits if hit.entry.path not in self._hidden), None)
+            if first is not None:
+                self.opened.emit(first.entry.path, first.message)
 
     # ------------------------------------------------------------------------------------------ one conversation
 

@@ -9,7 +9,10 @@ from PySide6.QtCore import QLocale, QObject
 
 def heading(modified: float, today: date, words: QObject) -> str:
     """For a conversation last added to at ``modified`` (seconds since 1970); ``words`` translates."""
-    day = datetime.fromtimestamp(modified).date()
+    try:
+        day = datetime.fromtimestamp(modified).date()
+    except (ValueError, OverflowError, OSError):  # a clock gone wild
+        day = today if modified > 0 else date(1970, 1, 1)
     if day >= today:
         return words.tr("Today")
     if day == today - timedelta(days=1):

@@ -115,3 +115,19 @@ def test_the_style_in_words(style: AnswerStyle) -> None:
     style.choose("precise")
     style.set("max_tokens", 2048)
     assert in_words(style) == ("precise, changed", "temperature 0, at most 2,048 tokens")
+
+
+def test_what_was_set_before_there_was_a_model_holds_for_new_ones(tmp_path: Path, qapp) -> None:
+    style = AnswerStyle(Settings(tmp_path / "settings.json"))
+    style.set("system", "Be brief.")
+    style.choose("creative")
+    style.set("system", "Be kind.")
+    style.set_model(FIRST)
+    assert (style.preset, style.style.system) == ("creative", "Be kind.")
+    style.set("system", "")
+    style.set_model(OTHER)
+    assert style.style.system == "Be kind."
+    style.reset()
+    assert (style.preset, style.style.system) == ("advised", "")
+    style.set_model(FIRST)
+    assert (style.preset, style.style.system) == ("creative", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from PySide6.QtTest import QSignalSpy
@@ -11,12 +12,14 @@ from PySide6.QtTest import QSignalSpy
 from app.engine_client import BUSY_MS, IDLE_MS, EngineClient
 from engine.messages import (
     CacheCounters,
+    CacheSnapshot,
     Command,
     EngineReady,
     Event,
     ExpertSnapshot,
     Failed,
     Finished,
+    LoadModel,
     MemorySnapshot,
     Progress,
     ShutDown,
@@ -25,6 +28,7 @@ from engine.messages import (
     Timings,
     Token,
 )
+from tests.app.conftest import LOADED
 
 
 class ScriptedService:
@@ -151,3 +155,58 @@ def test_timer_slows_down_when_nothing_goes_on(qtbot, monkeypatch) -> None:
     qtbot.waitUntil(lambda: client._timer.interval() == IDLE_MS)
     service.emit(Token("a", "x", 1))
     qtbot.waitUntil(lambda: client._timer.interval() == BUSY_MS)
+
+
+# ------------------------------------------------------------------------------------------------ models
+
+
+def cache_snapshot(misses: int) -> CacheSnapshot:
+    return CacheSnapshot(CacheCounters(decode_misses=misses), 0.5, 1.0, 0.1, 9.0, 212, 212)
+
+
+def test_a_load_takes_the_place_of_the_one_under_way(qtbot) -> None:
+    client, service = client_saying([])
+    client.start()
+    loaded, failed = QSignalSpy(client.model_loaded), QSignalSpy(client.failed)
+    told = QSignalSpy(client.progress)
+    client.send(LoadModel("first"))
+    assert service.stops == 0
+    client.send(LoadModel("second"))
+    assert service.stops == 1
+    service.emit(Progress("Loading first", "", 0.5))
+    service.emit(Failed("load", "Loading was stopped."))
+    service.emit(Progress("Loading second", "", 0.5))
+    service.emit(replace(LOADED, source="second"))
+    qtbot.waitUntil(lambda: loaded.count() == 1)
+    assert failed.count() == 0
+    assert [told.at(number)[0].task for number in range(told.count())] == ["Loading second"]
+
+
+def test_a_load_that_ended_before_it_could_be_stopped_is_not_told_either(qtbot) -> None:
+    client, service = client_saying([])
+    client.start()
+    loaded = QSignalSpy(client.model_loaded)
+    client.send(LoadModel("first"))
+    service.emit(replace(LOADED, source="first"))
+    client.send(LoadModel("second"))
+    service.emit(cache_snapshot(1))
+    service.emit(replace(LOADED, source="second"))
+    service.emit(cache_snapshot(2))
+    qtbot.waitUntil(lambda: loaded.count() == 1)
+    assert loaded.at(0)[0].source == "second"
+    assert client.latest(CacheSnapshot) == cache_snapshot(2)
+
+
+def test_no_snapshot_outlives_its_model(qtbot) -> None:
+    client, service = client_saying([])
+    client.start()
+    heard, failed = QSignalSpy(client.cache_snapshot), QSignalSpy(client.failed)
+    service.emit(cache_snapshot(1))
+    qtbot.waitUntil(lambda: heard.count() == 1)
+    client.send(LoadModel("too big"))
+    assert client.latest(CacheSnapshot) is None
+    service.emit(cache_snapshot(2))  # the answer that was under way
+    service.emit(Failed("load", "It does not fit."))
+    qtbot.waitUntil(lambda: failed.count() == 1)
+    assert heard.count() == 1
+    assert client.latest(CacheSnapshot) is None

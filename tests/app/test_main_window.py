@@ -9,12 +9,12 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QPushButton
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLabel, QPushButton
 
 from app.chat.answer import AnswerView
 from app.chat.cards import Card, UserBubble
 from app.main_window import MainWindow
-from engine.messages import ChatMessage, Failed, PrefillProgress, Started, Token
+from engine.messages import ChatMessage, Failed, LoadModel, PrefillProgress, Started, Token
 from engine.sessions.conversation import Conversation
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation
@@ -186,6 +186,49 @@ def test_last_model_is_loaded_with_its_options(bench: Bench, tmp_path: Path) -> 
     assert (command.source, command.experts, command.policy) == ("org/model", "25%", "lfu")  # type: ignore[union-attr]
 
 
+def loads(bench: Bench) -> list[LoadModel]:
+    return [command for command in bench.engine.sent if isinstance(command, LoadModel)]
+
+
+def test_the_model_chosen_for_every_start_is_loaded_as_it_was_the_last_time(bench: Bench) -> None:
+    settings = bench.settings
+    settings.last_source, settings.last_policy = "org/another", "lfu"
+    settings.startup, settings.startup_source = "chosen", "org/model"
+    settings.model_loads = {"org/model": {"experts": "25%", "context": 2048}}
+    bench.start()
+    command = loads(bench)[0]
+    assert (command.source, command.experts, command.context) == ("org/model", "25%", 2048)
+    assert command.policy == "lfu"
+
+
+def test_the_demo_is_loaded_with_the_policy_of_the_preferences(bench: Bench, qtbot) -> None:
+    window = bench.start("demo")
+    bench.settings.last_policy = "lfu"
+    window.surfaces.load_demo()
+    assert (loads(bench)[-1].policy, loads(bench)[-1].experts) == ("lfu", "50%")
+
+
+def test_a_model_asked_for_twice_before_the_engine_is_there_is_loaded_once(bench: Bench, qtbot) -> None:
+    window = bench.window
+    window.show()
+    window.begin(None)
+    window.surfaces.load_demo()
+    assert window.state.problem == "", "the middle of the window says that it starts"
+    window.surfaces.load_demo()
+    qtbot.waitUntil(lambda: window.state.model is not None)
+    assert len(loads(bench)) == 1
+
+
+def test_a_replay_that_cannot_be_is_told(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    ask(window, "Hello")
+    bench.engine.answer("Good day")  # this engine logs no passes
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    window.panels.experts.player.play.click()
+    qtbot.waitUntil(window.toast.isVisible)
+    assert "no record of the experts" in window.toast.label.text()
+
+
 # ------------------------------------------------------------------------------------------ conversations
 
 
@@ -306,6 +349,25 @@ def test_link_is_opened_only_after_its_address_was_shown(bench: Bench, qtbot, mo
     button = next(b for b in dialog.findChildren(QPushButton) if b.text() == "Open")
     QTest.mouseClick(button, Qt.MouseButton.LeftButton)
     assert opened == ["https://example.com/a"]
+
+
+@pytest.mark.qt_log_ignore("propagateSizeHints")
+@pytest.mark.parametrize(
+    ("address", "server", "seen"),
+    [
+        ("https://example.com/" + "x" * 3000 + "?end", "example.com", "2,000 more characters"),
+        ("https://example.com%2F" + "x" * 3000 + "@elsewhere.test/", "elsewhere.test", "more characters"),
+        ("https://exаmple.com/", "xn--exmple-4nf.com", "https://exаmple.com/"),  # noqa: RUF001
+        ("https://example.com/\u202egpj.exe", "example.com", "⟨U+202E⟩"),
+    ],
+)
+def test_no_address_hides_where_it_leads(bench: Bench, address: str, server: str, seen: str) -> None:
+    window = bench.start()
+    window.transcript.link_clicked.emit(address)
+    dialog = next(d for d in window.findChildren(QDialog) if d.isVisible())
+    words = [text.text() for text in dialog.findChildren(QLabel)]
+    assert f"It is on the server {server}" in words
+    assert any(seen in text for text in words)
 
 
 def test_closing_while_an_answer_streams_stops_it_and_leaves_a_readable_log(bench: Bench, qtbot) -> None:
@@ -456,3 +518,28 @@ def test_what_goes_wrong_beside_an_answer_is_told_and_the_answer_goes_on(bench: 
     bench.engine.answer("Good day.")
     qtbot.waitUntil(lambda: not window.chat.busy)
     assert answers(window)[0].text == "Good day."
+
+
+def test_an_export_whose_name_was_completed_asks_before_it_writes_over_a_file(
+    bench: Bench, qtbot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file dialog has asked about the name that was typed, and that is another one."""
+    window = bench.start()
+    ask(window, "Hello")
+    bench.engine.answer("Good day")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "notes"), ""))
+    for press, expected in (("Keep it", "mine"), ("Replace", "Hello")):
+        window.exporter.dialog = None
+        window.menus.export.trigger()
+        qtbot.waitUntil(lambda: window.exporter.dialog is not None)
+        dialog = window.exporter.dialog
+        assert dialog is not None and notes.read_text() == "mine"
+        next(b for b in dialog.findChildren(QPushButton) if b.text() == press).click()
+        qtbot.waitUntil(lambda expected=expected: expected in notes.read_text())
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "PAGE.HTML"), ""))
+    window.menus.export.trigger()
+    qtbot.waitUntil((tmp_path / "PAGE.HTML").exists)
+    assert "<html" in (tmp_path / "PAGE.HTML").read_text()

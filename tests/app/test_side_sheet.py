@@ -192,3 +192,22 @@ def test_a_changed_system_prompt_is_counted_again(bench: Bench, qtbot) -> None:
     window.style_of_answers.set("system", "Be brief.")
     qtbot.waitUntil(lambda: len(counts(bench)) == 2)
     assert counts(bench)[1].messages[0] == ChatMessage("system", "Be brief.")
+
+
+def test_a_system_prompt_under_the_keys_stays_with_its_model(bench: Bench, qtbot) -> None:
+    window = opened(bench)
+    QTest.keyClicks(window.sheet.system, "Be brief.")
+    bench.engine.refuse = replace(LOADED, source="other", name="Other")
+    window.load(LoadModel("other"))
+    qtbot.waitUntil(lambda: window.state.model is not None and window.state.model.source == "other")
+    qtbot.wait(500)
+    assert window.sheet.system.toPlainText() == ""
+    assert bench.settings.model_styles["demo"]["system"] == "Be brief."
+    assert "other" not in bench.settings.model_styles
+
+
+def test_a_system_prompt_under_the_keys_is_kept_when_the_window_closes(bench: Bench) -> None:
+    window = opened(bench)
+    QTest.keyClicks(window.sheet.system, "Be brief.")
+    bench.close()
+    assert bench.settings.model_styles["demo"]["system"] == "Be brief."

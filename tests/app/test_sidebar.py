@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtCore import QObject, QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QLineEdit
 
 from app.background import Background
 from app.sidebar import Sidebar
@@ -76,6 +77,54 @@ def test_conversations_stand_under_their_day_latest_first(sidebar: Sidebar, fold
     sidebar.refresh()
     qtbot.waitUntil(lambda: lines(sidebar)[:4] == ["Today", "now", "Previous 7 days", "last week"])
     assert lines(sidebar)[5:] == ["old"]
+
+
+def test_enter_with_every_hit_deleted_opens_nothing(sidebar: Sidebar, folder: Path, qtbot) -> None:
+    path = talk(folder, "the only one")
+    sidebar.refresh()
+    sidebar.search.setText("only")
+    qtbot.waitUntil(lambda: lines(sidebar) == ["1 conversation", "the only one"])
+    sidebar.hide_entries(frozenset({path}))
+    opened: list[Path] = []
+    sidebar.opened.connect(lambda found, message: opened.append(found))
+    QTest.keyClick(sidebar.search, Qt.Key.Key_Return)
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    "text", ['"', '"a b', "a*", "*", "%", "_", "-a", "NEAR(", "a OR", "\\", "'", "(", ":", "^", "ß", "😀"]
+)
+def test_any_character_can_be_searched_for(sidebar: Sidebar, folder: Path, text: str, qtbot) -> None:
+    talk(folder, f"before {text} after")
+    talk(folder, "nothing of it")
+    sidebar.refresh()
+    sidebar.search.setText(text)
+    qtbot.waitUntil(lambda: lines(sidebar) == ["1 conversation", f"before {text} after"], timeout=5000)
+
+
+def test_a_title_being_typed_is_not_lost_to_news(sidebar: Sidebar, folder: Path, qtbot) -> None:
+    path = talk(folder, "one")
+    sidebar.refresh()
+    qtbot.waitUntil(lambda: len(lines(sidebar)) == 2)
+    sidebar.list.setFocus()
+    sidebar.list.setCurrentItem(item_of(sidebar, path))
+    QTest.keyClick(sidebar.list, Qt.Key.Key_F2)
+    field = sidebar.list.viewport().findChild(QLineEdit)
+    assert isinstance(field, QLineEdit)
+    qtbot.waitUntil(lambda: field.selectedText() == "one")
+    QTest.keyClicks(field, "A better tit")
+    sidebar.put_first(folder / "another.jsonl", "another")  # an answer began elsewhere
+    QTest.keyClicks(field, "le")
+    renamed: list[str] = []
+    sidebar.renamed.connect(lambda path, title: renamed.append(title))
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    assert renamed == ["A better title"]
+    qtbot.waitUntil(lambda: lines(sidebar)[1:] == ["another", "one"])
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e18, -1e12])
+def test_a_clock_gone_wild_hides_no_conversation(seconds: float) -> None:
+    assert heading(seconds, date(2026, 3, 31), QObject())
 
 
 def test_an_empty_list_says_what_to_do(sidebar: Sidebar, qtbot) -> None:

@@ -40,7 +40,7 @@ def loaded() -> Callable[..., ModelLoaded]:
             layers=layers,
             experts=experts,
             top_k=4,
-            device="cpu",
+            device="CPU",
             dtype="float32",
             policy="lru",
             slots=slots,

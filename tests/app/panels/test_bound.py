@@ -16,7 +16,7 @@ from engine.messages import (
     WhatIfPoint,
     WhatIfResult,
 )
-from tests.app.conftest import Bench
+from tests.app.conftest import LOADED, Bench
 
 
 def ask(bench: Bench) -> None:
@@ -38,9 +38,9 @@ def questions(bench: Bench) -> list[WhatIf]:
     return [command for command in bench.engine.sent if isinstance(command, WhatIf)]
 
 
-def result(question: WhatIf, rate: float | None) -> WhatIfResult:
+def result(question: WhatIf, rate: float | None, signature: str = LOADED.signature) -> WhatIfResult:
     line = WhatIfLine("belady", (WhatIfPoint("212 slots", 212, rate, 1.0),))
-    return WhatIfResult(question.request_id, (line,), (), "m", "s", 960, 1, 10, 3, 1, "lru", 212, "none", 0.5)
+    return WhatIfResult(question.request_id, (line,), (), "m", signature, 960, 1, 10, 3, 1, "lru", 212, "none", 0.5)
 
 
 def test_asked_with_the_present_slots_and_shown(bench: Bench, qtbot) -> None:
@@ -86,3 +86,11 @@ def test_nobody_asks_while_the_panel_is_hidden(bench: Bench, qtbot) -> None:
     assert questions(bench) == []
     window.panels.show_panel("cache", True)
     assert len(questions(bench)) == 1
+
+
+def test_what_another_model_was_asked_for_is_no_bound_for_this_one(bench: Bench, qtbot) -> None:
+    cache = bench.start("demo").panels.cache
+    question = answer(bench, qtbot)
+    bench.engine.emit(result(question, 0.92, "another model's"))
+    qtbot.wait(100)
+    assert cache.best.text() == "best possible –"  # noqa: RUF001

@@ -122,3 +122,15 @@ def test_another_model_starts_empty(panel: ExpertsPanel, loaded: Loaded, routed:
     assert panel.heatmap.states().shape == (16, 64)
     assert not panel.heatmap.states().any()
     assert panel.heading.note == "16 layers × 64 experts"  # noqa: RUF001
+
+
+def test_beside_a_card_who_waits_may_wait_in_ram(panel: ExpertsPanel, loaded: Loaded, routed: Routed) -> None:
+    model = loaded()
+    panel.set_model(replace(model, device="NVIDIA H200"))
+    snapshot = routed()
+    panel.show_snapshot(replace(snapshot, cells=np.zeros_like(snapshot.cells)))
+    panel.refresh()
+    assert panel.legend.texts[-1] == "in RAM or on disk"
+    assert "waiting in RAM or on disk" in panel.heatmap.describe(0, 0)
+    panel.set_model(model)
+    assert panel.legend.texts[-1] == "on disk"
