@@ -22,7 +22,7 @@ Prose = Paragraph | Rule
 View = TypeVar("View", ProseView, CodeCard, TableView, FormulaView)
 
 MAX_CHARACTERS = 4000  # a prose view takes no further final leaf beyond this, so that it is laid out no more
-SHARE = 30  # showing may cost one part in so many of the time: what the window computes, the engine waits for
+SHARE = 40  # showing may cost one part in so many of the time: what the window computes, the engine waits for
 SLICE = 2000  # characters shown at once at most, so that a long text never holds the window up,
 LEAST_SLICE = 1000  # and at least: a paragraph without end is laid out again for each piece
 SLICE_SECONDS = 0.015  # that one piece may take; how many characters that is, the last one tells

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from PySide6.QtCore import QTimer, Slot
@@ -32,12 +32,35 @@ def _languages() -> frozenset[str]:
     return frozenset(alias.lower() for _, aliases, *_ in get_all_lexers(plugins=False) for alias in aliases)
 
 
+@cache
+def _lexer_class(name: str) -> Any:
+    from pygments.lexers import find_lexer_class_by_name
+
+    return find_lexer_class_by_name(name)  # looks through all there are
+
+
 def lexer_for(language: str) -> Any | None:
     """Pygments' lexer for what a fence says, None where there is none."""
-    from pygments.lexers import get_lexer_by_name
-
     name = language.strip("{}.").lower()
-    return get_lexer_by_name(name, stripnl=False, ensurenl=False) if name in _languages() else None
+    return _lexer_class(name)(stripnl=False, ensurenl=False) if name in _languages() else None
+
+
+class Looks(dict[Any, QTextCharFormat | None]):
+    """By pygments token type, what a token looks like; None: as the rest of the text. Found once for each type."""
+
+    def __init__(self, colors: Colors) -> None:
+        super().__init__()
+        self._formats = formats(colors)
+
+    def __missing__(self, kind: Any) -> QTextCharFormat | None:
+        look = self[kind] = next((look for wanted, look in self._formats if kind in wanted), None)
+        return look
+
+
+@lru_cache(maxsize=4)
+def looks_in(colors: Colors) -> Looks:
+    """What every block of code in these colours shares."""
+    return Looks(colors)
 
 
 def formats(colors: Colors) -> list[tuple[Any, QTextCharFormat]]:
@@ -74,7 +97,7 @@ class Highlighter(QSyntaxHighlighter):
     def __init__(self, document: QTextDocument, theme: Theme, language: str) -> None:
         super().__init__(document)
         self._lexer = lexer_for(language)
-        self._formats = formats(theme.colors)
+        self._looks = looks_in(theme.colors)
         self._lines: list[list[tuple[int, int, QTextCharFormat]]] = []
         self._next_read = 0.0
         self._pending: Iterator[Token] | None = None
@@ -140,7 +163,7 @@ class Highlighter(QSyntaxHighlighter):
         spans: list[tuple[int, int, QTextCharFormat]] = []
         column = 0
         for _, kind, value in tokens:
-            look = next((look for wanted, look in self._formats if kind in wanted), None)
+            look = self._looks[kind]
             pieces = value.split("\n")
             for index, piece in enumerate(pieces):
                 if index:
