@@ -22,6 +22,22 @@ from engine.models.folder import ModelFolder
 # what configs call "experts per token"
 TOP_K_NAMES = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "top_k")
 
+# what the memory plan counts with, and the least that each may be; of the others, those that do not fit the weights'
+# own sizes are found out by that
+SIZES = {
+    "max_position_embeddings": 1,
+    "hidden_size": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 1,
+    "intermediate_size": 0,
+    "kv_lora_rank": 0,
+    "qk_nope_head_dim": 0,
+    "qk_rope_head_dim": 0,
+    "v_head_dim": 0,
+}
+
 
 @dataclass(frozen=True)
 class ExpertsModule:
@@ -115,8 +131,10 @@ def in_short(error: Exception) -> str:
 
 
 def make_skeleton(config: PretrainedConfig) -> Skeleton:
-    """Prepare the model class of ``config``. Raises ModelError for a dense model or one without a causal LM class."""
+    """Prepare the model class of ``config``. Raises ModelError for one without a causal LM class, and for sizes that
+    mean nothing."""
     parent = _causal_class(config)
+    _check_sizes(config.get_text_config())
     text_config = config.get_text_config()
     if parent.config_class is type(text_config):  # a model that sees as well: its language half answers alone
         config = text_config
@@ -130,6 +148,18 @@ def make_skeleton(config: PretrainedConfig) -> Skeleton:
     members = {"__init__": __init__, "__module__": parent.__module__, "__qualname__": parent.__qualname__}
     skeleton.model_class = type(parent.__name__, (parent,), members)
     return skeleton
+
+
+def _check_sizes(text_config: PretrainedConfig) -> None:
+    for name, least in SIZES.items():
+        value = getattr(text_config, name, None)
+        if value is None or isinstance(value, list | tuple):  # unknown; one for each layer
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ModelError(
+                f"config.json gives {value!r} for {name}, where a whole number from {least} on is wanted: it is "
+                "damaged. Download it again."
+            )
 
 
 def _causal_class(config: PretrainedConfig) -> type[PreTrainedModel]:

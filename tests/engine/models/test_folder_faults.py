@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.errors import ModelError
+from engine.inspection import describe
 from engine.loading import inspect, load
 from engine.messages import LoadModel
 from engine.models import catalog
@@ -132,6 +133,28 @@ def test_a_damaged_config(folder: Path, text: bytes) -> None:
 def test_a_config_that_makes_no_model(folder: Path, values: dict[str, Any]) -> None:
     configure(folder, **values)
     refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_position_embeddings", -1),
+        ("max_position_embeddings", 0),
+        ("max_position_embeddings", 1.5),
+        ("max_position_embeddings", "many"),
+        ("max_position_embeddings", True),
+        ("intermediate_size", -1),
+        ("num_key_value_heads", -1),
+        ("hidden_size", 0),
+        ("num_hidden_layers", -1),
+    ],
+)
+def test_a_size_that_means_nothing(folder: Path, name: str, value: object) -> None:
+    """Also where the model could be built with it: the memory plan would count with it."""
+    configure(folder, **{name: value})
+    assert name in refusal(folder)
+    with pytest.raises(ModelError, match=name):
+        describe(LoadModel(str(folder)))
 
 
 def test_an_unknown_architecture(folder: Path) -> None:
