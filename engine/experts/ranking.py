@@ -62,6 +62,7 @@ class RankingSearch:
     """
 
     def __init__(self, experts: int, corrections: Sequence[np.ndarray]) -> None:
+        self.experts = experts
         self._candidates = [Ranking(experts)]
         self._candidates += [Ranking(experts, form, vector) for vector in corrections for form in (None, *_FORMS)]
         self.best = self._candidates[0]

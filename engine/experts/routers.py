@@ -222,20 +222,22 @@ class RouterTaps:
         router = self._routers[layer]
         assert router is not None
         if Wants.ROUTER in self.wants:
-            inputs = _numpy(args[0]).reshape(-1, args[0].shape[-1])
-            scores = self._scores(router, output, whole=self._study is not None)
+            width, choices = args[0].shape[-1], router.ranking.experts
+            rows = max(1, self._study.affordable(width, choices)) if self._study is not None else 1
+            inputs = _numpy(args[0].reshape(-1, width)[-rows:])  # the rest of the chunk stays where it is
+            scores = self._scores(router, output, rows)
             self._sink.router(layer, inputs[-1], scores[-1])
             if self._study is not None:
                 self._study.layer(layer, inputs, scores)
         if self._tokens == 1 and Wants.LOOK in self.wants:
             self._look(layer, args[0])
 
-    def _scores(self, router: _Router, output: tuple[Any, ...], whole: bool = False) -> np.ndarray:
-        """float32 ``[tokens, experts]``, of the last token only unless ``whole``; larger is likelier picked."""
-        logits, search = _numpy(output[router.scores_at]), router.ranking
+    def _scores(self, router: _Router, output: tuple[Any, ...], rows: int = 1) -> np.ndarray:
+        """float32 ``[rows, experts]``, of the last tokens; larger is likelier picked."""
+        logits, search = output[router.scores_at], router.ranking
         if not search.settled:
-            search.learn(logits, output[router.picks_at].cpu().numpy())
-        scores = search.best.scores(logits if whole else logits[-1:])
+            search.learn(_numpy(logits), output[router.picks_at].cpu().numpy())
+        scores = search.best.scores(_numpy(logits[-rows:]))
         if search.best.capped:
             scores = capped(scores, output[router.picks_at][-len(scores) :].cpu().numpy())
         return scores
@@ -298,10 +300,15 @@ class _Study:
         self._inputs = self._scores = np.zeros((0, layers, 0), np.float32)
         self._told: set[int] = set()
 
-    def layer(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
+    def affordable(self, width: int, experts: int) -> int:
+        """Tokens that are kept where router inputs and scores are so wide; the first layer's widths say it for all."""
         if not self._told:
-            affordable = STUDY_BYTES // (4 * self._layers * (inputs.shape[1] + scores.shape[1]))
-            self._tokens = min(self._tokens, affordable)
+            self._tokens = min(self._tokens, STUDY_BYTES // (4 * self._layers * (width + experts)))
+        return self._tokens
+
+    def layer(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
+        """``inputs [tokens, hidden]`` and ``scores [tokens, experts]`` of the tokens that are kept, or of one."""
+        if not self._told:
             self._inputs = np.empty((self._tokens, self._layers, inputs.shape[1]), np.float32)
             self._scores = np.empty((self._tokens, self._layers, scores.shape[1]), np.float32)
         if self._tokens and inputs.shape[1] == self._inputs.shape[2] and scores.shape[1] == self._scores.shape[2]:
@@ -369,4 +376,4 @@ def _numpy(tensor: Tensor) -> np.ndarray:
 
 
 def _last_rows(tensor: Tensor, count: int) -> np.ndarray:
-    return _numpy(tensor).reshape(-1, tensor.shape[-1])[-count:].copy()
+    return _numpy(tensor.reshape(-1, tensor.shape[-1])[-count:]).copy()

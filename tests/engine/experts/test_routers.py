@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from engine.experts import routers
 from engine.experts.ranking import RankingSearch, capped
 from engine.experts.routers import RouterTaps
 from engine.loading import LoadedModel, load
@@ -214,6 +215,37 @@ def test_a_prefill_is_handed_over_for_study() -> None:
     np.testing.assert_array_equal(sample.hidden, final[0][-10:].numpy())
     embedded = tap.model.get_input_embeddings()(PROMPT)[0]
     np.testing.assert_array_equal(sample.embeddings, embedded[-10:].detach().numpy())
+
+
+@pytest.mark.parametrize(("study", "fetched"), [(0, 1), (10, 10), (100, 24)])
+def test_of_a_prefill_only_the_rows_that_somebody_reads_are_brought_to_the_host(
+    study: int, fetched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tap = tapped("qwen2_moe", Wants.ROUTER | Wants.TOKEN, study=study)
+    honest = routers._numpy
+    rows: list[int] = []
+
+    def counted(tensor: torch.Tensor) -> np.ndarray:
+        rows.append(tensor.shape[0] if tensor.dim() == 2 and tensor.shape[1] == 32 else 0)  # router inputs
+        return honest(tensor)
+
+    monkeypatch.setattr(routers, "_numpy", counted)
+    tap.decode(0)
+    assert max(rows) == fetched
+    assert len(tap.heard.routers) == 3 and len(tap.heard.samples) == bool(study)
+
+
+def test_what_memory_cannot_hold_of_a_study_is_not_brought_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "STUDY_BYTES", 4 * 3 * (32 + EXPERTS) * 5)
+    tap = tapped("qwen2_moe", Wants.ROUTER | Wants.TOKEN, study=10)
+    tap.decode(0)
+    (sample,) = tap.heard.samples
+    assert sample.inputs.shape == (5, 3, 32)
+    monkeypatch.setattr(routers, "STUDY_BYTES", 1)
+    poor = tapped("qwen2_moe", Wants.ROUTER | Wants.TOKEN, study=10)
+    poor.decode(0)
+    assert poor.heard.samples == []
+    assert [(layer, inputs.shape) for layer, inputs, _ in poor.heard.routers] == [(layer, (32,)) for layer in range(3)]
 
 
 def test_a_router_that_needs_more_than_the_state_is_not_asked_ahead() -> None:
