@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.background import Background, Stopped
 from app.chat.controller import ChatController
+from app.chat.reasoning import split
 from app.drafts import Drafts
 from app.sidebar import Sidebar
 from app.toast import Toast
@@ -132,7 +133,7 @@ class Conversations(QObject):
         """The branch on the screen as Markdown, to the clipboard."""
         session = self._chat.session
         if session.turns:
-            QGuiApplication.clipboard().setText(as_markdown(session.conversation, session.leaf))
+            QGuiApplication.clipboard().setText(as_markdown(session.conversation, session.leaf, split=split))
             self._toast.say(self.tr("The conversation was copied as Markdown"))
 
     # -------------------------------------------------------------------------------------------- deleting

@@ -110,7 +110,7 @@ def write_export(path: Path, target: Path, leaf: str | None = None, whole: bool 
         elif target.suffix.lower() == ".html":
             export_html(path, target, leaf, whole, split)
         else:
-            export_markdown(path, target, leaf, whole)
+            export_markdown(path, target, leaf, whole, split)
     except SessionError as error:
         return str(error)
     return ""

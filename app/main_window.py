@@ -52,7 +52,7 @@ class MainWindow(WindowParts):
     ) -> None:
         super().__init__()
         self.client, self.theme, self.settings = client, theme, settings
-        self._closing = False
+        self._closing = self._closed = False
         self._context_used = 0
         self._picker: ModelPicker | None = None
         self._first: LoadModel | None = None  # to be loaded once the engine is there
@@ -381,6 +381,10 @@ class MainWindow(WindowParts):
             self.background.close()
         if self._closing or not self.client.running:
             event.accept()
+            if not self._closed:
+                self._closed = True
+                self.chat.close()
+                self.closed.emit()
             return
         event.ignore()
         self._closing = True
@@ -397,9 +401,7 @@ class MainWindow(WindowParts):
     @Slot()
     def _engine_stopped(self) -> None:
         if self._closing:
-            self.chat.close()
             self.close()
-            self.closed.emit()
         else:
             self.state.engine_ended()
 

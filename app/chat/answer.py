@@ -15,7 +15,7 @@ from app.chat.column import Column
 from app.chat.figures import in_a_line, in_full
 from app.chat.pointing import character_under
 from app.chat.raw import RawText
-from app.chat.reasoning import ReasoningStream, split
+from app.chat.reasoning import ReasoningStream, for_the_next_turn, split
 from app.theme import Theme, font, space
 from engine.messages import CacheCounters, Finished, FinishReason, Timings
 
@@ -336,8 +336,9 @@ class AnswerView(Column):
 
     @Slot()
     def copy(self) -> None:
-        """The whole answer, as the model wrote it, to the clipboard."""
-        QGuiApplication.clipboard().setText(self.text)
+        """What is read to the clipboard: the answer without its thought, unless there is nothing else; or all, raw."""
+        raw = self.footer.raw.isChecked()
+        QGuiApplication.clipboard().setText(self.text if raw else for_the_next_turn(self.text).strip("\n"))
         self.footer.copy.setText(self.tr("Copied"))
         self._back.start()
 

@@ -3,7 +3,8 @@
 Models write it between marks at the very start: ``<think>…</think>`` and its kin. With some templates the opening mark
 is part of the prompt, and only the closing one is seen, on a line of its own. gpt-oss writes channels instead, each
 with a head and a body: ``<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…``; what
-is not in the channel "final" is thought. A mark anywhere else is text like any other.
+is not in the channel "final" is thought. Some put what follows a thought between marks as well, which say nothing more.
+A mark anywhere else is text like any other.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ MARKS = {
     "<seed:think>": "</seed:think>",
     "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷",
+    "<|START_THINKING|>": "<|END_THINKING|>",
 }
-_ALONE = re.compile("\n(?:" + "|".join(map(re.escape, MARKS.values())) + ")\n")
+_ALONE = re.compile("\n(?:" + "|".join(map(re.escape, MARKS.values())) + ")\n|" + re.escape("<|END_THINKING|>"))
 _ALONE_LENGTH = max(map(len, MARKS.values())) + 2
+_WRAPS = {"<answer>": "</answer>", "<response>": "</response>"}  # of what follows a thought
 
 CHANNEL, MESSAGE, START = "<|channel|>", "<|message|>", "<|start|>"
 _CHANNEL_MARKS = (CHANNEL, MESSAGE, START, "<|end|>", "<|return|>", "<|call|>", "<|constrain|>")
@@ -51,6 +54,8 @@ class ReasoningStream:
         self._answer = ""  # all of it, while a closing mark may still make it a thought
         self._watching = True
         self._channels: _Channels | None = None
+        self._unwrapped = True  # whether it is known if the answer stands between marks
+        self._wrap = ""  # the mark that then ends it
 
     def feed(self, text: str) -> Piece:
         """What ``text`` adds to the thought and to the answer."""
@@ -69,6 +74,8 @@ class ReasoningStream:
             return self._channel(self._channels.finish())
         if self.state == "start":
             self.state = "answer"
+        if self._wrap and held.strip() == self._wrap:
+            held = ""
         return Piece(thought=held) if self.state == "thought" else Piece(answer=held)
 
     def _begin(self) -> bool:
@@ -82,7 +89,12 @@ class ReasoningStream:
         if start.startswith(_HARMONY):
             self.state, self._channels, self._held = "thought", _Channels(), start
             return True
-        if any(mark.startswith(start) for mark in (*MARKS, *_HARMONY)):
+        for close in MARKS.values():  # the thought that began in the prompt is empty
+            if start.startswith(close):
+                self.state, self._watching, self._unwrapped = "answer", False, False
+                self._held = start.removeprefix(close).lstrip()
+                return True
+        if any(mark.startswith(start) for mark in (*MARKS, *MARKS.values(), *_HARMONY)):
             return False
         self.state = "answer"
         return True
@@ -95,16 +107,16 @@ class ReasoningStream:
     def _think(self) -> Piece:
         thought, mark, rest = self._held.partition(self._close)
         if mark:
-            self.state, self._held = "answer", ""
-            return Piece(thought.rstrip(), rest.lstrip())
+            self.state, self._held, self._unwrapped = "answer", rest.lstrip(), False
+            return Piece(thought.rstrip(), self._say().answer)
         cut = len(self._held) - _half_mark(self._held, (self._close,))
         thought, self._held = self._held[:cut], self._held[cut:]
         return Piece(thought)
 
     def _say(self) -> Piece:
-        new, self._held = self._held, ""
         if not self._watching:
-            return Piece(answer=new)
+            return Piece(answer=self._unwrap())
+        new, self._held = self._held, ""
         look_from = max(0, len(self._answer) - _ALONE_LENGTH)
         self._answer += new
         found = _ALONE.search(self._answer, look_from)
@@ -112,8 +124,26 @@ class ReasoningStream:
             return Piece(answer=new)
         self._watching = False
         thought, answer = self._answer[: found.start()].strip(), self._answer[found.end() :].lstrip()
-        self._answer = ""
-        return Piece(thought, answer, restart=True)
+        self._answer, self._held, self._unwrapped = "", answer, False
+        return Piece(thought, self._unwrap(), restart=True)
+
+    def _unwrap(self) -> str:
+        """What of the held text is answer for sure, without the marks around it."""
+        if not self._unwrapped:
+            start = self._held.lstrip()
+            if any(mark.startswith(start) and mark != start for mark in _WRAPS):
+                return ""
+            self._unwrapped = True
+            mark = next((mark for mark in _WRAPS if start.startswith(mark)), "")
+            if mark:
+                self._wrap, self._held = _WRAPS[mark], start.removeprefix(mark)
+        cut = len(self._held)
+        if self._wrap:  # the last mark, or half of it, waits for what follows
+            body = self._held.rstrip()
+            half = len(self._wrap) if body.endswith(self._wrap) else _half_mark(body, (self._wrap,))
+            cut = len(body[: len(body) - half].rstrip())
+        answer, self._held = self._held[:cut], self._held[cut:]
+        return answer
 
 
 class _Channels:

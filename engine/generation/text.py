@@ -10,7 +10,10 @@ _HALF = "\ufffd"  # what a decoder shows for bytes that are no whole character
 _LONGEST = 8  # tokens a character can be spread over; beyond that the bytes are simply not UTF-8
 
 # Special tokens that say what is thought and what is answer; the reader of the text needs them.
-_THOUGHT = ("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>")
+_THOUGHT = (
+    *("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>"),
+    *("<|START_THINKING|>", "<|END_THINKING|>"),
+)
 _CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")  # gpt-oss; others have some of them and no channels
 
 

@@ -31,23 +31,27 @@ def export_jsonl(path: Path, target: Path) -> None:
                 out.write(line + b"\n")  # complete; only the line's end is missing
 
 
-def export_markdown(path: Path, target: Path, leaf: str | None = None, whole: bool = False) -> None:
+def export_markdown(
+    path: Path, target: Path, leaf: str | None = None, whole: bool = False, split: Split = no_thoughts
+) -> None:
     """Write the branch that ends at ``leaf`` (None: the chosen one) as Markdown; with ``whole``, all others after it.
 
-    SessionError like ``export_jsonl``.
+    ``split`` tells thought from answer. SessionError like ``export_jsonl``.
     """
-    _write_text(path, target, as_markdown(read_conversation(path), leaf, whole))
+    _write_text(path, target, as_markdown(read_conversation(path), leaf, whole, split))
 
 
 def export_html(
     path: Path, target: Path, leaf: str | None = None, whole: bool = False, split: Split = no_thoughts
 ) -> None:
-    """Like ``export_markdown``, as one web page that needs no other file; ``split`` tells thought from answer."""
+    """Like ``export_markdown``, as one web page that needs no other file."""
     _write_text(path, target, as_html(read_conversation(path), leaf, whole, split))
 
 
-def as_markdown(conversation: Conversation, leaf: str | None = None, whole: bool = False) -> str:
-    """A conversation for people to read."""
+def as_markdown(
+    conversation: Conversation, leaf: str | None = None, whole: bool = False, split: Split = no_thoughts
+) -> str:
+    """A conversation for people to read: thoughts are folded, and the marks around them left out."""
     parts = [f"# {conversation.title}"]
     facts = [fact for fact in (conversation.created, ", ".join(conversation.models)) if fact]
     if facts:
@@ -56,7 +60,11 @@ def as_markdown(conversation: Conversation, leaf: str | None = None, whole: bool
         if section.instead_of is not None:
             parts += ["---", f"*In place of “{title_of(section.instead_of.text, '…')}”:*"]
         for turn in section.turns:
-            parts += [f"## {SPEAKERS[turn.role]}", turn.text.strip("\n")]
+            thought, text = split(turn.text) if turn.role == "assistant" else ("", turn.text)
+            parts.append(f"## {SPEAKERS[turn.role]}")
+            if thought.strip():
+                parts.append(f"<details>\n<summary>Thought</summary>\n\n{thought.strip()}\n\n</details>")
+            parts.append(text.strip("\n"))
             if note := note_of(turn):
                 parts.append(f"*({note})*")
     return "\n\n".join(parts) + "\n"

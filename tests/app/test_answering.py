@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from app.chat import answer as answer_module
@@ -171,3 +172,13 @@ def test_why_there_is_no_answer_is_told_to_who_was_elsewhere(bench: Bench, qtbot
     window.new_chat()
     window.open_conversation(path)
     assert not views(window, Card)
+
+
+def test_all_that_is_copied_has_its_thoughts_folded(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    say(window, "Hello")
+    bench.engine.answer("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    window.conversations.copy_all()
+    text = QGuiApplication.clipboard().text()
+    assert "<summary>Thought</summary>\n\nHm.\n" in text and "\n\nYes.\n" in text and "<|" not in text

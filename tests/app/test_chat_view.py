@@ -328,6 +328,24 @@ def test_raw_shows_the_text_as_the_model_wrote_it_and_back(transcript: Transcrip
     assert not raw.isVisible() and answer.body.isVisible() and answer.fold.isVisible()
 
 
+def test_copy_takes_what_is_read_and_all_of_it_where_it_is_shown_raw(transcript: Transcript) -> None:
+    channels = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>It is *4*."
+    for text, read in (
+        ("<think>hm</think>\n\nIt is *4*.", "It is *4*."),
+        (channels, "It is *4*."),
+        ("<think>never got further", "never got further"),
+        ("plain", "plain"),
+    ):
+        answer = transcript.add_answer()
+        answer.feed(text)
+        answer.finish(finished(text))
+        answer.footer.copy.click()
+        assert QGuiApplication.clipboard().text() == read
+        answer.footer.raw.click()
+        answer.footer.copy.click()
+        assert QGuiApplication.clipboard().text() == text
+
+
 def test_a_thought_tells_how_long_it_takes_and_took(transcript: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("app.chat.answer.time.monotonic", lambda: now[0])

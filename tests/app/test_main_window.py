@@ -543,3 +543,9 @@ def test_an_export_whose_name_was_completed_asks_before_it_writes_over_a_file(
     window.menus.export.trigger()
     qtbot.waitUntil((tmp_path / "PAGE.HTML").exists)
     assert "<html" in (tmp_path / "PAGE.HTML").read_text()
+
+
+def test_a_window_without_an_engine_closes_and_says_so(bench: Bench, qtbot) -> None:
+    bench.window.show()
+    with qtbot.waitSignal(bench.window.closed, timeout=1000):
+        bench.window.close()

@@ -44,9 +44,10 @@ def test_special_tokens_give_no_text(tokenizer: PreTrainedTokenizerBase) -> None
 
 def test_special_tokens_around_thoughts_are_shown(tiny_chat_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_chat_model)
-    marks = ["<|start|>", "<|end|>", "[THINK]", "[/THINK]"]
+    thought = ["[THINK]", "[/THINK]", "<|START_THINKING|>", "<|END_THINKING|>"]
+    marks = ["<|start|>", "<|end|>", *thought]
     tokenizer.add_special_tokens({"additional_special_tokens": marks})
-    assert set(reasoning_marks(tokenizer).values()) == {"[THINK]", "[/THINK]"}  # no channels without their own token
+    assert set(reasoning_marks(tokenizer).values()) == set(thought)  # no channels without their own token
     tokenizer.add_special_tokens({"additional_special_tokens": [*marks, "<|channel|>", "<|message|>"]})
     text = "<|channel|>analysis<|message|>Grüße 🎭<|end|><|start|>assistant<|channel|>final<|message|>Hello"
     stream = TextStream(tokenizer)

@@ -92,6 +92,17 @@ def test_a_continued_answer_is_one_answer_in_the_export(source, tmp_path):
     assert "## Answer\n\nA growable array. Briefly: a list.\n" in (tmp_path / "talk.md").read_text("utf-8")
 
 
+def test_a_thought_is_folded_in_markdown_and_its_marks_are_gone(source, tmp_path):
+    with SessionLog.open(source) as log:
+        log.append_message("u2", "a1", "user", "<think>is what I say</think>")
+        log.append_message("a2", "u2", "assistant", "<think>hm</think>It is 4.", reason="end")
+    target = tmp_path / "talk.md"
+    export_markdown(source, target, split=lambda text: ("hm", "It is 4.") if "hm" in text else ("", text))
+    text = target.read_text("utf-8")
+    assert "## Answer\n\n<details>\n<summary>Thought</summary>\n\nhm\n\n</details>\n\nIt is 4.\n" in text
+    assert "<think>is what I say</think>" in text and "<think>hm" not in text
+
+
 def test_the_whole_tree_has_every_message_once_and_says_what_stands_for_what(source, tmp_path):
     with SessionLog.open(source) as log:
         log.append_message("u2", "a1", "user", "Thanks!")
