@@ -3,8 +3,8 @@
 The real window, panels shown, and the real engine, which decodes the same greedy tokens each time; only the text that
 they bring differs: 64 KB of plain words, or of code, tables, lists and marks. Far more characters to a token than any
 model writes, so that an answer of 64 KB takes a minute and not an hour. Turns rotate from round to round; the ratio is
-the median of the rounds' own. Gaps: between two ticks of the GUI thread while decoding, in milliseconds, and how much
-of them was its own work. Drawn into memory.
+the median of the rounds' own. GUI thread: what it computed, as a share of the time, which a busy machine changes least.
+Gaps: between two ticks of it while decoding, in milliseconds, and how much of them was its own work. Drawn into memory.
 """
 
 from __future__ import annotations
@@ -78,21 +78,23 @@ class Bench:
         state = self.window.state
         until(lambda: state.model is not None or bool(state.problem), 900, "the model")
 
-    def answer(self, kind: str) -> tuple[float, GapMeter, GapMeter]:
-        """Tokens per second of one answer; the gaps, and the GUI thread's own part of them."""
+    def answer(self, kind: str) -> tuple[float, float, GapMeter, GapMeter]:
+        """Tokens per second of one answer; the GUI thread's share of the time; the gaps, and its own part of them."""
         window, before = self.window, len(self.ended)
         self._pieces = pieces(kind, self.tokens)
         window.new_chat()
         gaps, work = GapMeter("decoding"), GapMeter("decoding", clock=time.thread_time)
+        computed, began = time.thread_time(), time.perf_counter()
         window.send(PROMPT)
         until(lambda: len(self.ended) > before and not window.chat.busy, 1800, "the answer")
+        share = (time.thread_time() - computed) / (time.perf_counter() - began)
         gaps.stop()
         work.stop()
         view = window.transcript.findChildren(AnswerView)[-1]
         until(lambda: view.body.settled, 120, "all of it on the screen")
         end = self.ended[-1]
         assert len(end.text) == SIZE and end.timings.decode_rate, end.error or end.reason
-        return end.timings.decode_rate, gaps, work
+        return end.timings.decode_rate, share, gaps, work
 
     def close(self) -> None:
         self.window.close()
@@ -108,23 +110,26 @@ def main() -> None:
     arguments = parser.parse_args()
     app = QApplication([])
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    shares: dict[str, list[float]] = {kind: [] for kind in KINDS}
     results: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), arguments.model, arguments.tokens)
         names = list(KINDS)
         for turn in range(-1, arguments.rounds):  # the first round warms up
             for kind in names if turn % 2 else reversed(names):
-                rate, gaps, work = bench.answer(kind)
+                rate, share, gaps, work = bench.answer(kind)
                 if turn >= 0:
                     rates[kind].append(rate)
+                    shares[kind].append(share)
                     for what, meter in (("gap", gaps), ("work", work)):
-                        for figure, value in (("longest", meter.longest_ms), ("p99", meter.p99_ms)):
+                        for figure, found in (("longest", meter.longest_ms), ("p99", meter.p99_ms)):
                             name = f"{kind}, {figure} {what}, ms"
-                            results[name] = round(max(results.get(name, 0.0), value["decoding"]), 1)
+                            results[name] = round(max(results.get(name, 0.0), found["decoding"]), 1)
         bench.close()
     del app
-    for kind, found in rates.items():
-        results[f"{kind}, tokens/s"] = round(statistics.median(found), 2)
+    for kind, measured in rates.items():
+        results[f"{kind}, tokens/s"] = round(statistics.median(measured), 2)
+        results[f"{kind}, GUI thread, share of the time"] = round(statistics.median(shares[kind]), 4)
     pairs = [one / other for one, other in zip(rates["markdown"], rates["plain"], strict=True)]
     results["markdown / plain, median of rounds"] = round(statistics.median(pairs), 3)
     results["markdown / plain, bests"] = round(max(rates["markdown"]) / max(rates["plain"]), 3)
