@@ -45,6 +45,7 @@ class DownloadDialog(QDialog):
         self._client = client
         self._found: ModelOnHub | None = None
         self._asked = ""  # the name that is being looked up
+        self._left = False  # nobody waits for the answer to that any more
         self._fetching = ""  # the name that is being downloaded
         self._stopping = False
         self._line = ""
@@ -135,7 +136,7 @@ class DownloadDialog(QDialog):
     def look_up(self) -> None:
         name = self.name.text().strip()
         if name and not self._asked and not self._fetching:
-            self._asked, self._found = name, None
+            self._asked, self._found, self._left = name, None, False
             self._client.send(LookUpModel(name))
             self.note.say(self.tr("Asking the hub…"), "note")
             self._refresh()
@@ -156,6 +157,13 @@ class DownloadDialog(QDialog):
             self._stopping = True
             self._client.send(StopDownload())
             self._refresh()
+
+    def reject(self) -> None:
+        """Closed. A download goes on; nobody waits any more for what the hub says about a model."""
+        if self._asked and not self._fetching:
+            self._left = True
+            self._client.send(StopDownload())
+        super().reject()
 
     @property
     def line(self) -> str:
@@ -218,6 +226,9 @@ class DownloadDialog(QDialog):
     def _failed(self, event: Failed) -> None:
         if event.doing == "look up" and event.request_id == self._asked:
             self._asked = ""
+            if self._left:
+                self._edited()
+                return
         elif event.doing == "download" and event.request_id == self._fetching:
             stopped, self._fetching, self._stopping = self._stopping, "", False
             self.note.say(event.text, "note" if stopped else "error")

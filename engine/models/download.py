@@ -73,7 +73,7 @@ class Downloads:
             doing = "look up" if isinstance(command, LookUpModel) else "download"
             try:
                 if isinstance(command, LookUpModel):
-                    self._look_up(command.name)
+                    self._look_up(command.name, number)
                 else:
                     self._fetch(command.name, number)
             except Exception as error:
@@ -82,8 +82,8 @@ class Downloads:
                     log.error("unexpected fault while trying to %s\n%s", doing, details)
                 self._emit(Failed(doing, explain(error), command.name, details))
 
-    def _look_up(self, name: str) -> None:
-        model = hub.look_up(name)
+    def _look_up(self, name: str, number: int) -> None:
+        model = hub.look_up(name, lambda: number <= self._stopped_up_to)
         self._found[name] = model
         summary, plan = self._plan(model)
         self._emit(
@@ -101,7 +101,10 @@ class Downloads:
 
     def _fetch(self, name: str, number: int) -> None:
         # what was looked up is what is fetched: the user agreed to that size
-        model = self._found.get(name) or hub.look_up(name)
+        def stopped() -> bool:
+            return number <= self._stopped_up_to
+
+        model = self._found.get(name) or hub.look_up(name, stopped)
         meter = _Meter(hub_files.present_bytes(model))
         due = 0.0
 
@@ -112,7 +115,7 @@ class Downloads:
                 due = now + REPORT_S
                 self._emit(DownloadProgress(name, file, done, model.total_bytes, meter.rate(now, done)))
 
-        hub_files.fetch(model, report, lambda: number <= self._stopped_up_to)
+        hub_files.fetch(model, report, stopped)
         self._found.pop(name, None)
         self._emit(DownloadProgress(name, "", model.total_bytes, model.total_bytes, None))
         self._emit(DownloadDone(name))

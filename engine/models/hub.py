@@ -15,7 +15,7 @@ from typing import Any
 from engine.errors import DownloadError
 from engine.models.folder import hub_cache_dir
 from engine.models.headers import INDEX_NAME
-from engine.models.hub_talk import TIMEOUT_S, address, endpoint, in_words, refuse_offline, stream
+from engine.models.hub_talk import TIMEOUT_S, Cancel, address, at_once, endpoint, in_words, refuse_offline, stream
 
 SINGLE = "model.safetensors"
 MARKER = "greenroom-download.json"  # in a repository's folder while its download is not complete
@@ -75,21 +75,22 @@ def is_partial(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and (repo_folder(name) / MARKER).is_file()
 
 
-def look_up(name: str) -> HubModel:
-    """Ask the hub what a model is made of. Contacts the network. Raises DownloadError."""
+def look_up(name: str, cancelled: Cancel = lambda: False) -> HubModel:
+    """Ask the hub what a model is made of. Contacts the network. Raises DownloadError, Cancelled when asked to stop."""
     if not _NAME.fullmatch(name):
         raise DownloadError(f"{name[:100]!r} is no name of a model on the hub; write owner/name, as on its page.")
     refuse_offline()
     with in_words(name):
         from huggingface_hub import HfApi
 
-        info = HfApi(endpoint=endpoint()).model_info(name, files_metadata=True, timeout=TIMEOUT_S)
+        api = HfApi(endpoint=endpoint())
+        info = at_once(lambda: api.model_info(name, files_metadata=True, timeout=TIMEOUT_S), cancelled)
         commit = str(info.sha)
         if not _HASH.fullmatch(commit):
             raise DownloadError(f"The hub names no commit of {name}; try again later.")
         known = _root_files(info.siblings or ())
-        config = _read_json(name, commit, known, "config.json")
-        weights = _weights(name, commit, known)
+        config = _read_json(name, commit, known, "config.json", cancelled)
+        weights = _weights(name, commit, known, cancelled)
         card = info.card_data.to_dict() if info.card_data else {}
     wanted = [file for file in known.values() if _WANTED.fullmatch(file.name) or file.name == INDEX_NAME]
     files = tuple(sorted({*wanted, *weights}, key=lambda file: (file.name.endswith(".safetensors"), file.name)))
@@ -107,9 +108,9 @@ def _root_files(siblings: Iterable[Any]) -> dict[str, HubFile]:
     return files
 
 
-def _weights(name: str, commit: str, known: dict[str, HubFile]) -> list[HubFile]:
+def _weights(name: str, commit: str, known: dict[str, HubFile], cancelled: Cancel) -> list[HubFile]:
     if INDEX_NAME in known:
-        listed = _read_json(name, commit, known, INDEX_NAME).get("weight_map")
+        listed = _read_json(name, commit, known, INDEX_NAME, cancelled).get("weight_map")
         parts = sorted({str(part) for part in listed.values()}) if isinstance(listed, dict) else []
         parts = [part for part in parts if part.endswith(".safetensors")]
     else:
@@ -123,13 +124,13 @@ def _weights(name: str, commit: str, known: dict[str, HubFile]) -> list[HubFile]
     return [known[part] for part in parts]
 
 
-def _read_json(name: str, commit: str, known: dict[str, HubFile], file: str) -> dict[str, Any]:
+def _read_json(name: str, commit: str, known: dict[str, HubFile], file: str, cancelled: Cancel) -> dict[str, Any]:
     if file not in known:
         raise DownloadError(f"{name} has no {file} on the hub: it is no model in the Hugging Face layout.")
     if known[file].size > _SMALL:
         raise DownloadError(f"{file} of {name} has {known[file].size:,} bytes, which is no {file}.")
     text = bytearray()
-    for chunk in stream(address(name, commit, file), 0):
+    for chunk in stream(address(name, commit, file), 0, cancelled=cancelled):
         text += chunk
         if len(text) > _SMALL:
             raise DownloadError(f"The hub sends more of {file} than it has; try again later.")

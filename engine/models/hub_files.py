@@ -18,16 +18,26 @@ from typing import Any
 from engine.errors import Cancelled, DownloadError
 from engine.models.folder import hub_cache_dir
 from engine.models.hub import MARKER, HubFile, HubModel, repo_folder
-from engine.models.hub_talk import CutShort, address, in_words, is_broken_connection, refuse_offline, stream
+from engine.models.hub_talk import (
+    STOPPED,
+    Cancel,
+    CutShort,
+    address,
+    at_once,
+    in_words,
+    is_broken_connection,
+    refuse_offline,
+    stream,
+)
+from engine.models.partial import make_durable, write_whole
 
 TRIES = 5  # in a row without a byte, before a download gives up
 WAIT_S = 1.0  # between two tries
 _SPARE = 500_000_000  # bytes left free on the disk
-_STOPPED = "The download was stopped. What is here stays, and the next one goes on from there."
+_CHUNK = 4 << 20  # bytes read at a time
 
 Report = Callable[[str, int], None]
 """Called with the file under way and the bytes of all files that are there."""
-Cancel = Callable[[], bool]
 
 
 def present_bytes(model: HubModel) -> int:
@@ -66,7 +76,7 @@ def fetch(model: HubModel, report: Report, cancelled: Cancel) -> Path:
     with in_words(model.name), _alone(model.name):
         for folder in (repo / "blobs", repo / "refs", snapshot):
             folder.mkdir(parents=True, exist_ok=True)
-        (repo / MARKER).write_text(json.dumps({"commit": model.commit, "bytes": model.total_bytes}), "utf-8")
+        write_whole(repo / MARKER, json.dumps({"commit": model.commit, "bytes": model.total_bytes}))
         done = present_bytes(model)
         for file in model.files:
             blob = repo / "blobs" / file.key
@@ -78,10 +88,10 @@ def fetch(model: HubModel, report: Report, cancelled: Cancel) -> Path:
                     report(name, base + here)
 
                 _fetch_file(file, blob, address(model.name, model.commit, file.name), told, cancelled)
-            _link(blob, snapshot / file.name)
+            _link(blob, snapshot / file.name, cancelled)
             done = before + file.size
             report(file.name, done)
-        (repo / "refs" / "main").write_text(model.commit, "utf-8")
+        write_whole(repo / "refs" / "main", model.commit)
         (repo / MARKER).unlink()
     return snapshot
 
@@ -106,12 +116,13 @@ def _fetch_file(file: HubFile, blob: Path, url: str, report: Callable[[int], Non
     if _digest(part, file, cancelled) != file.key:
         part.unlink()
         raise DownloadError(f"{file.name} arrived damaged: its hash is not what the hub says. Download it again.")
+    at_once(lambda: make_durable(part), cancelled)
     part.replace(blob)
 
 
 def _fill(out: Any, file: HubFile, url: str, report: Callable[[int], None], cancelled: Cancel) -> None:
     """Append to ``out`` until the file is whole. Raises DownloadError when more comes than there should be."""
-    for chunk in stream(url, out.tell(), lambda: (out.seek(0), out.truncate())):
+    for chunk in stream(url, out.tell(), lambda: (out.seek(0), out.truncate()), cancelled):
         if out.tell() + len(chunk) > file.size:
             out.seek(0)
             out.truncate()
@@ -121,7 +132,7 @@ def _fill(out: Any, file: HubFile, url: str, report: Callable[[int], None], canc
         out.write(chunk)
         report(out.tell())
         if cancelled():
-            raise Cancelled(_STOPPED)
+            raise Cancelled(STOPPED)
     if out.tell() < file.size:
         raise CutShort(f"{file.name} ended after {out.tell():,} of {file.size:,} bytes")
 
@@ -150,14 +161,14 @@ def _digest(path: Path, file: HubFile, cancelled: Cancel) -> str:
     # git names a small file by "blob", its length and its bytes: git-scm.com, "Git Internals - Git Objects"
     digest = hashlib.sha256() if file.large else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     with path.open("rb") as content:
-        while chunk := content.read(1 << 22):
+        while chunk := content.read(_CHUNK):
             if cancelled():
-                raise Cancelled(_STOPPED)
+                raise Cancelled(STOPPED)
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def _link(blob: Path, place: Path) -> None:
+def _link(blob: Path, place: Path, cancelled: Cancel) -> None:
     """Show a blob under its name: a relative link, or the file itself where the system makes no links."""
     if place.is_file() and place.stat().st_size == blob.stat().st_size:
         return
@@ -167,7 +178,12 @@ def _link(blob: Path, place: Path) -> None:
         place.symlink_to(Path("..", "..", "blobs", blob.name))
     except OSError:
         draft = place.with_name(place.name + ".incomplete")
-        shutil.copyfile(blob, draft)
+        with blob.open("rb") as content, draft.open("wb") as out:
+            while chunk := content.read(_CHUNK):
+                if cancelled():
+                    raise Cancelled(STOPPED) from None
+                out.write(chunk)
+        at_once(lambda: make_durable(draft), cancelled)
         draft.replace(place)
 
 
@@ -176,7 +192,7 @@ def _pause(cancelled: Cancel) -> None:
     quiet = threading.Event()
     for _ in range(10):
         if cancelled():
-            raise Cancelled(_STOPPED)
+            raise Cancelled(STOPPED)
         quiet.wait(WAIT_S / 10)
 
 

@@ -1,17 +1,30 @@
-"""Talking to the Hugging Face hub: its address, a stream of bytes, and in words what may go wrong on the way."""
+"""Talking to the Hugging Face hub: its address, a stream of bytes, and in words what may go wrong on the way.
+
+A server that goes silent in the middle, or a name that nobody resolves, holds up whoever waits for it. So whatever may
+hang has a thread of its own, which is left to its end when the user has had enough.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from engine.errors import DownloadError, GreenroomError
+from engine.errors import Cancelled, DownloadError, GreenroomError
 from engine.models.folder import hub_cache_dir
 
 TIMEOUT_S = 20.0  # without a byte
+STOPPED = "The download was stopped. What is here stays, and the next one goes on from there."
+_LOOK_S = 0.1  # between two looks at whether to stop
+_AHEAD = 64  # pieces that may wait to be taken
+
+_T = TypeVar("_T")
+Cancel = Callable[[], bool]
 
 
 class CutShort(OSError):
@@ -23,8 +36,22 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
-def stream(url: str, start: int, restart: Callable[[], object] = lambda: None) -> Iterator[bytes]:
-    """The bytes behind ``url`` from ``start`` on; ``restart`` is called first when the server begins at 0 instead."""
+def stream(
+    url: str, start: int, restart: Callable[[], object] = lambda: None, cancelled: Cancel = lambda: False
+) -> Iterator[bytes]:
+    """The bytes behind ``url`` from ``start`` on; ``restart`` is called first when the server begins at 0 instead.
+
+    Raises Cancelled within a moment of being asked to stop, though the server be silent.
+    """
+    with closing(handed_over(lambda: _pieces(url, start), cancelled)) as pieces:
+        for at, piece in pieces:
+            if start and at == 0:
+                restart()
+            yield piece
+
+
+def _pieces(url: str, start: int) -> Iterator[tuple[int, bytes]]:
+    """Where each piece belongs, and its bytes."""
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
@@ -33,9 +60,57 @@ def stream(url: str, start: int, restart: Callable[[], object] = lambda: None) -
         headers["Range"] = f"bytes={start}-"
     with get_session().stream("GET", url, headers=headers, timeout=TIMEOUT_S, follow_redirects=True) as response:
         hf_raise_for_status(response)
-        if start and response.status_code != 206:
-            restart()
-        yield from response.iter_raw()  # as it comes: what waits for a whole chunk is lost by a cut
+        at = start if response.status_code == 206 else 0
+        for piece in response.iter_raw():  # as it comes: what waits for a whole chunk is lost by a cut
+            if piece:
+                yield at, piece
+            at += len(piece)
+
+
+def at_once(work: Callable[[], _T], cancelled: Cancel) -> _T:
+    """What ``work`` returns or raises; Cancelled as soon as that is wanted, while ``work`` comes to its end alone."""
+    with closing(handed_over(lambda: iter([work()]), cancelled)) as results:
+        return next(results)
+
+
+def handed_over(source: Callable[[], Iterator[_T]], cancelled: Cancel) -> Generator[_T, None, None]:
+    """What ``source`` yields, made on a thread of its own, which nobody waits for any more once this is closed."""
+    ready: queue.Queue[tuple[_T] | Exception | None] = queue.Queue(_AHEAD)
+    over = threading.Event()
+
+    def put(item: tuple[_T] | Exception | None) -> None:
+        while not over.is_set():
+            try:
+                return ready.put(item, timeout=_LOOK_S)
+            except queue.Full:
+                continue
+
+    def make() -> None:
+        try:
+            for item in source():
+                put((item,))
+                if over.is_set():
+                    return
+            put(None)
+        except Exception as error:
+            put(error)
+
+    threading.Thread(target=make, name="greenroom-hub", daemon=True).start()
+    try:
+        while True:
+            try:
+                item = ready.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if cancelled():
+                    raise Cancelled(STOPPED) from None
+                continue
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item[0]
+    finally:
+        over.set()
 
 
 def address(name: str, commit: str, file: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,6 +192,75 @@ def test_a_stop_ends_it_and_the_next_program_goes_on(hub: StandInHub, tmp_path: 
         engine.send(DownloadModel(NAME))
         engine.wait_for(DownloadDone)
     assert weights_asked(hub) == [f"bytes={half[0]}-"]
+
+
+def test_a_stop_does_not_wait_for_a_silent_server(hub: StandInHub, engine: Engine, tmp_path: Path) -> None:
+    hub.hold = threading.Event()  # not set before the test is over
+    engine.send(DownloadModel(NAME))
+    while not (fetched := engine.wait_for(DownloadProgress)).file.endswith(".safetensors") or not fetched.done_bytes:
+        pass
+    assert hub.held.wait(60)
+    began = time.monotonic()
+    engine.send(StopDownload())
+    assert "stopped" in sentence(engine)
+    assert time.monotonic() - began < 1
+    half = [path.stat().st_size for path in (repo(tmp_path) / "blobs").glob("*.incomplete")]
+    assert len(half) == 1
+    hub.hold.set()
+    hub.hold = None
+    hub.asked.clear()
+    engine.send(DownloadModel(NAME))
+    engine.wait_for(DownloadDone)
+    assert weights_asked(hub) == [f"bytes={half[0]}-"] if half[0] else [""]
+
+
+def test_a_stop_ends_looking_a_model_up(hub: StandInHub, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never says a word
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        engine.send(LookUpModel(NAME))
+        connection, _ = silent.accept()
+        began = time.monotonic()
+        engine.send(StopDownload())
+        assert "stopped" in sentence(engine)
+        assert time.monotonic() - began < 1
+        connection.close()
+    monkeypatch.setenv("HF_ENDPOINT", hub.address)
+    engine.send(LookUpModel(NAME))
+    assert engine.wait_for(ModelOnHub).name == NAME
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_no_file_has_its_name_before_it_is_on_the_disk(
+    hub: StandInHub, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """After a power cut a file that has its full size may still hold zeros, unless the disk was asked first."""
+    durable: set[int] = set()
+    sync, replace = os.fsync, Path.replace
+    named: list[str] = []
+
+    def synced(descriptor: int) -> None:
+        sync(descriptor)
+        durable.add(os.fstat(descriptor).st_ino)
+
+    def placed(self: Path, target: Path) -> Path:
+        assert self.stat().st_ino in durable, f"{target.name} was not on the disk"
+        named.append(target.name)
+        return replace(self, target)
+
+    def refused(self: Path, target: Path) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", placed)
+    if not links:
+        monkeypatch.setattr(Path, "symlink_to", refused)
+    engine.send(DownloadModel(NAME))
+    engine.wait_for(DownloadDone)
+    assert "main" in named
+    blobs = {path.name for path in (repo(tmp_path) / "blobs").iterdir()}
+    assert len(blobs) > 3
+    assert blobs <= set(named)
+    assert ("model.safetensors" in named) is not links
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -225,8 +226,8 @@ def test_a_stopped_download_is_offered_again(qtbot: QtBot, make: Callable[..., S
     stage.until(hub.held.is_set)
     stage.until(lambda: NAME in picker.downloading.text())
     qtbot.mouseClick(dialog.stop_button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(dialog.download_button.isVisible, timeout=1000)  # the hub says nothing meanwhile
     hub.hold.set()
-    stage.until(dialog.download_button.isVisible)
     assert "stopped" in dialog.note.text.text()
     hub.hold = None
     dialog.close_button.click()
@@ -255,6 +256,27 @@ def test_a_refusal_is_shown_and_another_name_can_be_tried(
     assert not dialog.download_button.isEnabled()
     assert dialog.look_up_button.isEnabled()
     hub.refusal = None
+    dialog.look_up_button.click()
+    stage.until(dialog.download_button.isEnabled)
+
+
+def test_closing_does_not_wait_for_a_hub_that_says_nothing(
+    qtbot: QtBot, make: Callable[..., Stage], hub: StandInHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make()
+    dialog = stage.picker.download_dialog
+    stage.picker.download_button.click()
+    qtbot.keyClicks(dialog.name, NAME)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        dialog.look_up_button.click()
+        connection, _ = silent.accept()
+        dialog.close_button.click()
+        connection.close()
+    monkeypatch.setenv("HF_ENDPOINT", hub.address)
+    stage.picker.download_button.click()
+    qtbot.waitUntil(dialog.look_up_button.isEnabled, timeout=1000)
+    assert dialog.note.text.text() == ""
     dialog.look_up_button.click()
     stage.until(dialog.download_button.isEnabled)
 
