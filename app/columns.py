@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer, Signal, Slot
-from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal, Slot
+from PySide6.QtWidgets import QApplication, QSplitter, QVBoxLayout, QWidget
 
 from app.chat.composer import Composer
 from app.chat.transcript import COLUMN_WIDTH
 from app.panels_column import PanelsColumn
 from app.settings import Settings
-from app.side_sheet import WIDTH as SHEET_WIDTH
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.theme import BODY, Theme, space
@@ -34,7 +33,7 @@ class Columns(QSplitter):
         panels: PanelsColumn,
     ) -> None:
         super().__init__(Qt.Orientation.Horizontal)
-        self._theme, self._settings = theme, settings
+        self._theme, self._settings, self._composer = theme, settings, composer
         self._sidebar, self._panels = sidebar, panels
         self._sheet: SideSheet | None = None
         self.middle = QWidget()
@@ -53,13 +52,14 @@ class Columns(QSplitter):
         sidebar.setMinimumWidth(180)
         self.middle.setMinimumWidth(240)
         self.fit_panels()
-        self.splitterMoved.connect(self.place_composer)
+        self.middle.installEventFilter(self)
 
     def put_over(self, sheet: SideSheet) -> None:
         """This sheet lies over the right of the columns when it is open."""
         self._sheet = sheet
         sheet.opened.connect(self.place_composer)
         sheet.closed.connect(self.place_composer)
+        sheet.resized.connect(self.place_composer)
 
     def restore(self, width: int) -> None:
         """Columns as they were left, in a window of this width, px."""
@@ -81,6 +81,9 @@ class Columns(QSplitter):
     def show_columns(self, sidebar: bool, panels: bool) -> None:
         """Show or fold, for now."""
         panels = panels and not self._panels.empty
+        for column, shown in ((self._sidebar, sidebar), (self._panels, panels)):
+            if not shown and (focus := QApplication.focusWidget()) is not None and column.isAncestorOf(focus):
+                self._composer.setFocus()  # else Qt hands it to whatever comes next
         self._sidebar.setVisible(sidebar)
         self._panels.setVisible(panels)
         self.shown.emit(sidebar, panels)
@@ -143,6 +146,11 @@ class Columns(QSplitter):
         wanted = inside.minimumSizeHint().width() + space(4) if inside and self._theme.font_size > BODY else 0
         self._panels.setMinimumWidth(max(280, wanted))
 
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self.middle and event.type() == QEvent.Type.Resize:
+            QTimer.singleShot(0, self.place_composer)  # a handle was moved, or a column wants more
+        return super().eventFilter(watched, event)
+
     @Slot()
     def place_composer(self) -> None:
         """The composer is as wide as the text above it."""
@@ -157,7 +165,7 @@ class Columns(QSplitter):
             return 0
         place = self.geometry()
         panels = self._panels.width() if self._panels_shown else 0
-        width = min(max(panels, SHEET_WIDTH), place.width())
+        width = min(max(panels, self._sheet.wanted_width), place.width())
         self._sheet.setGeometry(place.right() + 1 - width, place.top(), width, place.height())
         room = self.middle.width() - (width - panels)
         return width - panels if self._sheet.isVisibleTo(self.window()) and room >= ROOM_BESIDE_SHEET else 0

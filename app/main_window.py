@@ -31,6 +31,7 @@ from app.settings import Settings
 from app.side_sheet import SideSheet
 from app.sidebar import Sidebar
 from app.surfaces import Surfaces
+from app.tab_order import go_on
 from app.theme import Theme, space
 from app.toast import Toast
 from app.top_bar import TopBar
@@ -103,9 +104,6 @@ class MainWindow(WindowParts):
         self.setCentralWidget(whole)
         self.sheet = SideSheet(self.theme, self.style_of_answers, whole)
         self.columns.put_over(self.sheet)
-        self.setTabOrder(self.composer.input, self.composer.options)
-        self.setTabOrder(self.composer.options, self.composer.files)
-        self.setTabOrder(self.composer.files, self.composer.action)
 
     def _restore(self) -> None:
         """Size, place and columns as they were left."""
@@ -360,6 +358,12 @@ class MainWindow(WindowParts):
         """What the picker offers first has changed."""
         if self._picker is not None:
             self._picker.forget_choices()
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Tab: what is to be read, then what is to be written, then what lies beside it."""
+        beside = self.sheet if self.sheet.isVisible() else self.panels  # the sheet covers the panels
+        toasts = (self.undo_toast, self.toast)
+        return go_on((self.top, self.sidebar, self.centre, *toasts, self.composer, beside), forward)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and (self.chat.busy or self.state.loading is not None):

@@ -7,6 +7,7 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.harmless import harmless
+from app.tab_order import go_on
 from app.theme import font, space
 
 LONGEST = 1024  # characters of an address that are shown
@@ -43,6 +44,9 @@ class SmallDialog(QDialog):
         if primary:
             button.setProperty("kind", "primary")
         return button
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return go_on((self,), forward)  # the box of buttons has its own idea of their order
 
     def present(self) -> None:
         self.column.addSpacing(space(2))

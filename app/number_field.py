@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt, Signal, Slot
-from PySide6.QtWidgets import QLabel, QSlider, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QSlider, QWidget
 
 from app.answer_style import LIMITS
 from app.number_box import RealBox, WholeBox
@@ -42,12 +42,12 @@ class Field(QWidget):
         self.spin.setSpecialValueText(words.get(field, ""))
         self.spin.setKeyboardTracking(False)
         self.spin.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.spin.setFixedWidth(space(22))
+        self.spin.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         self.slider: QSlider | None = None
         if field not in ("max_tokens", "seed"):
             self.slider = QSlider(Qt.Orientation.Horizontal)
             self.slider.setRange(0, STEPS)
-            self.slider.setMinimumWidth(space(18))
+            self.slider.setMinimumWidth(space(16))
             self.slider.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # the figure is the keyboard's way
             self.slider.valueChanged.connect(self._slid)
         for widget in (self.label, self.spin, self.slider):

@@ -72,6 +72,22 @@ class DialogSteps:
         dialog.font_size.setValue(before)
         check(self.window.composer.input.font().pixelSize() == before, "the letters did not shrink again")
 
+    def step_answer_settings(self) -> None:
+        """The sheet beside the chat, opened with the button below the message and left with Esc."""
+        window, sheet = self.window, self.window.sheet
+        QTest.mouseClick(window.composer.options, Qt.MouseButton.LeftButton)
+        until(sheet.isVisible, 5, "the answer settings")
+        self.shot("24-answer-settings")
+        style = window.style_of_answers
+        before = style.style
+        QTest.mouseClick(sheet.save, Qt.MouseButton.LeftButton)
+        check(sheet.name.isVisible(), "nobody asks for the preset's name")
+        self.shot("25-preset-name")
+        QTest.keyClick(sheet.name, Qt.Key.Key_Escape)
+        QTest.keyClick(sheet.preset, Qt.Key.Key_Escape)
+        until(lambda: not sheet.isVisible(), 5, "the answer settings to close")
+        check(style.style == before, "looking at the answer settings changed them")
+
     def step_sheets(self) -> None:
         surfaces = self.window.surfaces
         for name, show in (
@@ -91,4 +107,4 @@ class DialogSteps:
         self._close(profile)
 
 
-DIALOGS = ["what_if", "preferences", "sheets"]
+DIALOGS = ["what_if", "preferences", "answer_settings", "sheets"]

@@ -26,7 +26,7 @@ from app.number_field import Field
 from app.theme import Theme, space
 from engine.messages import ModelLoaded
 
-WIDTH = 348  # px
+WIDTH = 348  # px, at least
 TYPING_MS = 400  # without a key, before a system prompt is taken over
 
 
@@ -35,10 +35,12 @@ class SideSheet(QFrame):
 
     opened = Signal()
     closed = Signal()
+    resized = Signal()  # it wants another width
 
     def __init__(self, theme: Theme, style: AnswerStyle, parent: QWidget) -> None:
         super().__init__(parent)
         self._style = style
+        self._inside, self._wanted = QWidget(), 0
         self._deleted: dict[str, Any] | None = None
         self._naming = ""  # the preset that is renamed; "" for a new one
         self.setObjectName("sideSheet")
@@ -46,6 +48,8 @@ class SideSheet(QFrame):
         self.model = _label("", "small")
         self.preset = Choice(theme)
         self.preset.setAccessibleName(self.tr("Preset"))
+        self.preset.setSizeAdjustPolicy(Choice.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.preset.setMinimumContentsLength(12)  # a long name of one's own does not widen the sheet
         self.preset.activated.connect(lambda index: style.choose(self.preset.itemData(index)))
         self.save = _button(self.tr("Save as…"), self.tr("Save these values as a preset"), self._ask_new_name)
         self.update_preset = _button(self.tr("Update"), self.tr("Write the changes into this preset"), style.update)
@@ -96,12 +100,12 @@ class SideSheet(QFrame):
         self.hide()
 
     def _lay_out(self) -> None:
-        close = _button("✕", self.tr("Close"), self.close_sheet)
+        close = _button("✕", self.tr("Close"), self.close_sheet, "quiet")
         head = QHBoxLayout()
         head.addWidget(_label(self.tr("Answer settings"), "title"), 1)
         head.addWidget(close)
         actions = QHBoxLayout()
-        actions.setSpacing(space(1))
+        actions.setSpacing(space(4))
         for button in (self.save, self.update_preset, self.rename, self.delete, self.undo):
             actions.addWidget(button)
         actions.addStretch(1)
@@ -113,8 +117,11 @@ class SideSheet(QFrame):
             grid.addWidget(field.label, row, 0)
             if field.slider is not None:
                 grid.addWidget(field.slider, row, 1)
-            grid.addWidget(field.spin, row, 2)
-        inside = QWidget()
+                grid.addWidget(field.spin, row, 2)
+            else:  # a number of many digits, and room for them
+                grid.addWidget(field.spin, row, 1, 1, 2, Qt.AlignmentFlag.AlignRight)
+        inside = self._inside
+        inside.installEventFilter(self)
         inside.setObjectName("sideSheetInside")
         column = QVBoxLayout(inside)
         column.setContentsMargins(space(5), space(4), space(5), space(5))
@@ -149,6 +156,11 @@ class SideSheet(QFrame):
 
     # -------------------------------------------------------------------------------------- open and closed
 
+    @property
+    def wanted_width(self) -> int:
+        """Px in which nothing is cut off, however large the letters are."""
+        return max(WIDTH, self._inside.minimumSizeHint().width() + space(3))  # and the bar to scroll with
+
     def open_sheet(self) -> None:
         self.show()
         self.opened.emit()
@@ -175,6 +187,9 @@ class SideSheet(QFrame):
             super().keyPressEvent(event)
 
     def eventFilter(self, watched: QWidget, event: QEvent) -> bool:  # type: ignore[override]
+        if watched is self._inside and event.type() == QEvent.Type.LayoutRequest and self._wanted != self.wanted_width:
+            self._wanted = self.wanted_width
+            self.resized.emit()
         if watched is self.system and event.type() == QEvent.Type.FocusOut:
             self._take_system()
         if watched is self.name and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
@@ -299,9 +314,9 @@ def _label(text: str, role: str) -> QLabel:
     return label
 
 
-def _button(text: str, name: str, slot: Callable[[], object]) -> QPushButton:
+def _button(text: str, name: str, slot: Callable[[], object], kind: str = "flush") -> QPushButton:
     button = QPushButton(text)
-    button.setProperty("kind", "quiet")
+    button.setProperty("kind", kind)
     button.setAccessibleName(name)
     button.setToolTip(name)
     button.setAutoDefault(False)

@@ -92,13 +92,15 @@ QToolButton::menu-indicator { image: none; }
 
 QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox {
     background: $surface; border: 1px solid $border; border-radius: 8px; padding: 7px 10px; min-height: 18px;
-    selection-background-color: $accent; selection-color: $on_accent;
+    selection-background-color: $accent; selection-color: $on_accent; placeholder-text-color: $text_faint;
 }
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus { border: 1px solid $accent; }
 QSpinBox:disabled, QDoubleSpinBox:disabled { color: $text_faint; }
+QAbstractSpinBox { padding: 6px 10px 5px 10px; }  /* as high as the boxes to choose from */
 QFrame#sideSheet QAbstractSpinBox { padding: 4px 8px; }
-QAbstractSpinBox::up-button { width: 6px; border: none; }
-QAbstractSpinBox::down-button { width: 6px; border: none; }
+QAbstractSpinBox::up-button { subcontrol-position: top right; width: 22px; border: none; }
+QAbstractSpinBox::down-button { subcontrol-position: bottom right; width: 22px; border: none; }
+QAbstractSpinBox::up-arrow, QAbstractSpinBox::down-arrow { image: none; width: 0; height: 0; }
 QAbstractSpinBox QLineEdit { background: transparent; border: none; border-radius: 0; padding: 0; min-height: 0; }
 QComboBox::drop-down { border: none; width: 20px; }
 QComboBox QAbstractItemView {
@@ -107,6 +109,7 @@ QComboBox QAbstractItemView {
 }
 QPlainTextEdit, QTextEdit, QTextBrowser {
     background: transparent; border: none; selection-background-color: $accent; selection-color: $on_accent;
+    placeholder-text-color: $text_faint;
 }
 
 QListView, QTreeView, QListWidget { background: transparent; border: none; outline: none; }
@@ -127,7 +130,10 @@ QMenu::separator { height: 1px; background: $border; margin: 5px 8px; }
 QMenu::indicator { width: 14px; height: 14px; left: 6px; }
 QMenu::item:checked { font-weight: 600; }
 
+QDialogButtonBox { button-layout: 3; }  /* what goes on stands on the right, on every system */
 QScrollArea { background: transparent; border: none; }
+QScrollArea[ring="true"] { border: 1px solid transparent; border-radius: 8px; }
+QScrollArea[ring="true"]:focus { border: 1px solid $accent; }
 QScrollBar:vertical { background: transparent; width: 10px; margin: 2px; }
 QScrollBar::handle:vertical { background: $border; border-radius: 3px; min-height: 32px; }
 QScrollBar::handle:vertical:hover { background: $text_faint; }
@@ -163,6 +169,7 @@ QFrame#sideSheet { background: $surface_raised; border-left: 1px solid $border; 
 QWidget#sideSheetInside { background: $surface_raised; }
 QPlainTextEdit#systemPrompt { background: $surface; border: 1px solid $border; border-radius: 8px; padding: 6px 8px; }
 QPlainTextEdit#systemPrompt:focus { border: 1px solid $accent; }
+QFrame#focusRing { background: transparent; border: 1px solid $accent; }
 QWidget#panelWindow { background: $sidebar; }
 QWidget#panels { background: $sidebar; border-left: 1px solid $border; }
 QWidget#topBar { background: $sidebar; border-bottom: 1px solid $border; }

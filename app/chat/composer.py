@@ -79,6 +79,7 @@ class Composer(QWidget):
         self._attachments: list[Attachment] = []
         self._refused = ""  # what is wrong with files that were given last
         self._outgrown = ""  # what is wrong with the length of it all
+        self._style_name = ""
         self.setAcceptDrops(True)
         self.chips = Chips(self)
         self.chips.removed.connect(self._take_out)
@@ -139,7 +140,8 @@ class Composer(QWidget):
 
     def name_style(self, name: str, details: str) -> None:
         """How answers are to be, in a word, and in full for those who point at it."""
-        self.options.setText(f"{name} ▾")
+        self._style_name = name
+        self._fit()
         self.options.setAccessibleName(self.tr("How answers are to be: %1").replace("%1", name))
         self.options.setToolTip(plain_tip(details))
 
@@ -191,9 +193,28 @@ class Composer(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.meter.set_compact(self.width() < 560)
-        self.files.setVisible(self.width() > 420)
+        self._fit()
         self._update()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:  # what stands in the row has grown, or shrunk
+            self._fit()
+        return super().event(event)
+
+    def _fit(self) -> None:
+        """Where the row gets too narrow the meter shrinks first, then the button for files goes, then words do."""
+        metrics, padding = self.options.fontMetrics(), space(5)
+        words = f"{self._style_name} ▾"
+        room = self.contentsRect().width() - space(7) - 5 * space(3) - self.action.sizeHint().width()
+        left = room - metrics.horizontalAdvance(words) - padding
+        files = self.files.sizeHint().width()
+        self.files.setVisible(left >= self.meter.wide(compact=True) + files)
+        self.meter.set_compact(left < self.meter.wide(compact=False) + files)
+        if left < self.meter.wide(compact=True):
+            most = room - self.meter.wide(compact=True) - padding - metrics.horizontalAdvance(" ▾")
+            words = f"{metrics.elidedText(self._style_name, Qt.TextElideMode.ElideRight, max(space(6), most))} ▾"
+        if words != self.options.text():
+            self.options.setText(words)
 
     def set_room(self, height: int) -> None:
         """The text may take about this much height, px, before it scrolls."""

@@ -7,11 +7,11 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from app.model_state import DEMO, ModelState
-from app.theme import Theme, font, space
+from app.theme import BODY, Theme, font, space
 from engine.messages import ModelLoaded
 
-PROMPT_WIDTH = 420  # px
-TEXT_WIDTH = 640  # px
+PROMPT_WIDTH = 420  # px, with letters of the size they are designed in
+TEXT_WIDTH = 640
 ROOM_FOR_PROMPTS = 340  # px of height
 
 
@@ -25,7 +25,7 @@ class EmptyState(QWidget):
 
     def __init__(self, theme: Theme, state: ModelState, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = state
+        self._theme, self._state = theme, state
         self.title = _label("heading")
         self.title.setFont(font("title", size=20))
         self.text = _label("muted")
@@ -72,12 +72,17 @@ class EmptyState(QWidget):
         layout.addWidget(self.hint)
         layout.addStretch(4)
         state.changed.connect(self.refresh)
+        theme.changed.connect(self._set_margins)
         self._set_margins()
         self.refresh()
 
+    @Slot()
     def _set_margins(self) -> None:
         """Sentences are no wider than one reads well."""
-        side = max(space(6), (self.width() - TEXT_WIDTH) // 2)
+        scale = self._theme.font_size / BODY
+        for prompt in self.prompts:
+            prompt.setMaximumWidth(round(PROMPT_WIDTH * scale))
+        side = max(space(6), (self.width() - round(TEXT_WIDTH * scale)) // 2)
         layout = self.layout()
         if layout is not None:
             layout.setContentsMargins(side, space(6), side, space(6))
@@ -85,7 +90,6 @@ class EmptyState(QWidget):
     def _prompt(self, text: str) -> QPushButton:
         button = QPushButton(text)
         button.setProperty("kind", "wide")
-        button.setMaximumWidth(PROMPT_WIDTH)
         button.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         button.setCursor(Qt.CursorShape.PointingHandCursor)
         button.clicked.connect(lambda: self.prompt_chosen.emit(text))

@@ -64,11 +64,16 @@ class ContextMeter(QWidget):
     def _words(self) -> str:
         return self.tr("%1 of %2").replace("%1", f"{self.shown:,}").replace("%2", f"{self._total:,}")
 
-    def sizeHint(self) -> QSize:
+    def wide(self, compact: bool) -> int:
+        """Its width with the figures alone or with all, px; 0 while it shows nothing."""
+        if self._total == 0:
+            return 0
         metrics = self.fontMetrics()
         words = metrics.horizontalAdvance(self._words()) + 2
-        label = metrics.horizontalAdvance(self.tr("context")) + space(6) + BAR_WIDTH
-        return QSize(words if self._compact else words + label, 20)
+        return words if compact else words + metrics.horizontalAdvance(self.tr("context")) + space(6) + BAR_WIDTH
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.wide(self._compact), 20)
 
     def minimumSizeHint(self) -> QSize:
         return self.sizeHint()

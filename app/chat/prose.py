@@ -72,6 +72,7 @@ class TextView(QTextBrowser):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setAccessibleName(self.tr("Text of the message"))
         self.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextBrowserInteraction | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
@@ -104,6 +105,15 @@ class TextView(QTextBrowser):
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()  # the transcript scrolls, not the paragraph
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        forward = event.reason() == Qt.FocusReason.TabFocusReason
+        if (forward or event.reason() == Qt.FocusReason.BacktabFocusReason) and (
+            self.focusPolicy() & Qt.FocusPolicy.TabFocus
+        ):  # to its first link, or its last
+            self.moveCursor(QTextCursor.MoveOperation.Start if forward else QTextCursor.MoveOperation.End)
+            self.focusNextPrevChild(forward)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import QMargins, Qt, Signal, Slot
-from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
 
 from app.chat.answer import AnswerView
@@ -45,6 +45,20 @@ class Transcript(QScrollArea):
         self.jump.setAccessibleName(self.tr("Jump to the latest message"))
         self.jump.clicked.connect(self.scroll_to_end)
         self.jump.hide()
+        self._ring = QFrame(self)
+        self._ring.setObjectName("focusRing")
+        self._ring.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self._ring.hide()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        by_keyboard = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        self._ring.setVisible(by_keyboard)  # arrows and Page Up, Page Down scroll now
+        self._ring.raise_()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self._ring.hide()
 
     # ------------------------------------------------------------------------------------------- content
 
@@ -175,6 +189,7 @@ class Transcript(QScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._ring.setGeometry(self.rect())
         width = self.viewport().width()
         left = max(space(6), (self.width() - COLUMN_WIDTH) // 2)
         right = max(space(2), left - (self.width() - width))  # in line with the composer, scroll bar or not

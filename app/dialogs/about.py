@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, Qt
-from PySide6.QtWidgets import QDialogButtonBox, QGridLayout, QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtWidgets import QDialogButtonBox, QGridLayout, QPlainTextEdit, QWidget
 
 from app.licences import Part, libraries, texts
 from app.messages import SmallDialog
-from app.panels.parts import label
+from app.panels.parts import label, scrolling
 from app.theme import font, space
 from engine.messages import EngineReady
 from engine.paths import resources_dir
@@ -79,14 +79,9 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
                 grid.addWidget(shown, line, column, Qt.AlignmentFlag.AlignTop)
         line += 1
     inside = QWidget()
-    inside.setObjectName("sideSheetInside")
     inside.setLayout(grid)
-    scroll = QScrollArea()
-    scroll.setWidgetResizable(True)
-    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    scroll = scrolling(tr("Whose work is in it"), inside)
     scroll.setMinimumSize(560, 280)
-    scroll.setAccessibleName(tr("Whose work is in it"))
-    scroll.setWidget(inside)
     dialog.column.addWidget(scroll, 1)
     file = texts()
     if file is not None:

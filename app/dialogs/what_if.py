@@ -20,7 +20,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QProgressBar,
     QPushButton,
-    QScrollArea,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
@@ -32,7 +31,7 @@ from app.dialogs.what_if_chart import WhatIfChart
 from app.dialogs.what_if_figures import BELADY, Setting, budgets, logs_of, sentences, setting_in
 from app.dialogs.what_if_foresight import ForesightTable
 from app.panels import format
-from app.panels.parts import label
+from app.panels.parts import label, scrolling
 from app.theme import space
 from engine.messages import (
     POLICIES,
@@ -141,12 +140,9 @@ class WhatIfDialog(QDialog):
         self._side.addWidget(self.predictors)
         self._side.addStretch(1)
         inner = QWidget()
-        inner.setObjectName("sideSheetInside")
         inner.setLayout(self._side)
-        self.side = QScrollArea()
-        self.side.setWidgetResizable(True)
+        self.side = scrolling(self.tr("What the curves say"), inner)
         self.side.setFixedWidth(292)
-        self.side.setWidget(inner)
         right = QVBoxLayout()
         right.setSpacing(space(2))
         right.addWidget(self.side, 1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QPoint, QSize, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QColor, QHideEvent, QMouseEvent, QPainter, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from app.panels.format import NOTHING
 from app.panels.icons import SignButton
@@ -37,6 +37,18 @@ def label(text: str = "", role: str = "", figures: FontRole | None = None) -> QL
     if figures is not None:
         made.setFont(font(figures, tabular=True))
     return made
+
+
+def scrolling(name: str, inside: QWidget) -> QScrollArea:
+    """Something to read that may be higher than its place: the keyboard can go there and scroll it, and one sees so."""
+    inside.setObjectName("sideSheetInside")
+    area = QScrollArea()
+    area.setProperty("ring", True)
+    area.setAccessibleName(name)
+    area.setWidgetResizable(True)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(inside)
+    return area
 
 
 class ElidedLabel(QLabel):

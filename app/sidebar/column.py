@@ -249,7 +249,9 @@ class Sidebar(QWidget):
             self.list.setCurrentRow(row)
         bar.setValue(place)
         self.empty.setText(self._nothing())
-        self.empty.setVisible(self.list.count() == 0 and bool(self.empty.text()))
+        nothing = self.list.count() == 0
+        self.empty.setVisible(nothing and bool(self.empty.text()))
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus if nothing else Qt.FocusPolicy.StrongFocus)
 
     @Slot()
     def _title_typed(self) -> None:

@@ -49,6 +49,8 @@ def test_self_test_holds_and_leaves_pictures_and_a_report(tmp_path: Path, tiny_c
         "14-what-if",
         "15-preferences",
         "20-about",
+        "24-answer-settings",
+        "25-preset-name",
     ):
         for mode in ("light", "dark"):
             picture = QImage(str(out / f"{name}-{mode}.png"))

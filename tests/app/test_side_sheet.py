@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QSpinBox, QStyle, QStyleOptionSpinBox, QWidget
 
+from app.chat.cards import UserBubble
 from app.main_window import MainWindow
 from app.number_field import Field
 from app.side_sheet import SideSheet
@@ -74,6 +77,79 @@ def test_slider_and_figure_are_one(bench: Bench) -> None:
     temperature.spin.setValue(0.0)
     assert not field(sheet, "top_p").spin.isEnabled()  # greedy needs no more
     assert field(sheet, "repetition_penalty").spin.isEnabled()
+
+
+def test_a_number_has_two_arrows_that_step(bench: Bench) -> None:
+    spin = field(opened(bench).sheet, "max_tokens").spin
+    assert isinstance(spin, QSpinBox)
+    before = spin.value()
+    option = QStyleOptionSpinBox()
+    option.initFrom(spin)
+    option.subControls = QStyle.SubControl.SC_All
+    for part, after in (
+        (QStyle.SubControl.SC_SpinBoxUp, before + spin.singleStep()),
+        (QStyle.SubControl.SC_SpinBoxDown, before),
+    ):
+        place = spin.style().subControlRect(QStyle.ComplexControl.CC_SpinBox, option, part, spin)
+        assert place.width() >= 20 and place.height() >= 12
+        picture = spin.grab(place).toImage()
+        assert len({picture.pixel(x, y) for x in range(picture.width()) for y in range(picture.height())}) > 3
+        QTest.mouseClick(spin, Qt.MouseButton.LeftButton, pos=place.center())
+        assert spin.value() == after
+
+
+@pytest.mark.parametrize("size", [14, 18, 22])
+def test_nothing_in_the_sheet_is_cut_off_however_large_the_letters(bench: Bench, size: int, qtbot) -> None:
+    window = opened(bench)
+    window.resize(1440, 900)
+    sheet = window.sheet
+    sheet._style.save_as("A name of one's own that is rather long for a list")
+    field(sheet, "seed").spin.setValue(2**31 - 1)
+    window.set_font_size(size)
+    qtbot.waitUntil(lambda: sheet.width() >= sheet.wanted_width and sheet.geometry().right() < window.width())
+    inside = sheet._inside
+    qtbot.waitUntil(lambda: inside.width() >= inside.minimumSizeHint().width())
+    for widget in inside.findChildren(QWidget):
+        if widget.isVisible() and widget.parentWidget() is inside:
+            assert widget.geometry().right() <= inside.width(), widget
+            assert widget.width() >= widget.minimumSizeHint().width(), widget
+    seed = field(sheet, "seed").spin
+    digits = seed.fontMetrics().horizontalAdvance(seed.text())
+    assert seed.lineEdit().width() > digits
+    window.set_font_size(14)
+
+
+@pytest.mark.parametrize(("width", "size"), [(520, 14), (520, 22), (700, 22), (1440, 22)])
+def test_what_stands_below_the_message_fits(bench: Bench, width: int, size: int, qtbot) -> None:
+    window = bench.start()
+    window.style_of_answers.save_as("A name of one's own that is rather long for a list")
+    window.style_of_answers.set("seed", 5)
+    window.set_font_size(size)
+    window.resize(width, 700)
+    composer = window.composer
+    row = (composer.meter, composer.options, composer.files, composer.action)
+    qtbot.waitUntil(
+        lambda: all(w.width() >= w.sizeHint().width() for w in row if w.isVisible()) and composer.options.width() > 40
+    )
+    assert composer.options.text().endswith("▾")
+    window.set_font_size(14)
+
+
+@pytest.mark.parametrize("size", [14, 18, 22])
+def test_the_message_stays_in_line_with_the_text_above_it(bench: Bench, size: int, qtbot) -> None:
+    window = bench.start()
+    window.resize(1440, 900)
+    ask(window, "One")
+    bench.engine.answer("Two")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    window.set_font_size(size)
+
+    def left(widget: QWidget) -> int:
+        return widget.mapTo(window, QPoint()).x()
+
+    said = partial(window.transcript.findChildren, UserBubble)
+    qtbot.waitUntil(lambda: [left(view) for view in said()] == [left(window.composer)])
+    window.set_font_size(14)
 
 
 def test_a_preset_is_saved_renamed_deleted_and_brought_back_with_the_keyboard(bench: Bench) -> None:

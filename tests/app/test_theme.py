@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from PySide6.QtGui import QFontMetricsF
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QFontMetricsF, QPalette
+from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit
 
 from app.colors import DARK, LIGHT, Colors, contrast
-from app.theme import Theme, font, space, stylesheet
+from app.theme import Mode, Theme, font, space, stylesheet
 
 TEXTS = ("text", "text_muted", "text_faint", "accent", "warm", "warn", "danger")
 GROUNDS = ("window", "sidebar", "surface", "surface_raised", "user_bubble", "code_background", "accent_soft")
@@ -21,6 +21,16 @@ def test_every_text_colour_is_readable_on_every_ground(colors: Colors) -> None:
         for ground in GROUNDS:
             assert contrast(getattr(colors, text), getattr(colors, ground)) >= 4.5, (text, ground)
     assert contrast(colors.on_accent, colors.accent) >= 4.5
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_words_in_empty_fields_are_readable(mode: Mode, qapp: QApplication, qtbot) -> None:
+    theme = Theme(mode)
+    for field in (QLineEdit(), QPlainTextEdit()):
+        qtbot.addWidget(field)
+        field.ensurePolished()
+        color = field.palette().color(QPalette.ColorRole.PlaceholderText)
+        assert color.alpha() == 255 and color.name() == theme.colors.text_faint
 
 
 def test_contrast_matches_the_definition() -> None:
