@@ -125,9 +125,9 @@ def measure(
     """
     got: dict[Way, list[float]] = {way: [0.0, 0.0] for way in ways}  # bytes, seconds
     began, total = perf_counter(), 0
-    with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="greenroom-disk") as pool, _Files() as files:
+    with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="greenroom-disk") as pool, _Files(copies) as files:
         size = BLOCK + 2 * LARGEST_ALIGNMENT
-        memory = [(aligned_buffer(size), bytearray(size) if copies else bytearray()) for _ in range(IN_FLIGHT)]
+        memory = [(aligned_buffer(size), bytearray(size)) for _ in range(IN_FLIGHT)]
         for turn, first in enumerate(range(0, len(spans), IN_FLIGHT)):
             if total and (perf_counter() - began >= seconds or total >= most):
                 break
@@ -156,7 +156,8 @@ def spread(spans: Sequence[Span], count: int) -> Iterator[Span]:
 class _Files:
     """Descriptors of one measurement."""
 
-    def __init__(self) -> None:
+    def __init__(self, copies: bool) -> None:
+        self._copies = copies
         self._open: dict[tuple[Path, bool], int] = {}
 
     def __enter__(self) -> _Files:
@@ -174,19 +175,23 @@ class _Files:
         return self._open[key]
 
     def read(self, span: Span, way: Way, aligned: memoryview, target: bytearray) -> None:
-        """As the store reads: direct reads land in aligned memory and are copied from there."""
+        """As the store reads: direct reads land in aligned memory and, where they must, are copied from there. Raises
+        OSError, also for a file that lacks some of the bytes: what was not read would count as read fast."""
         descriptor = self.descriptor(span.file, way)
         if way == "direct":
             block = alignment(descriptor)
             start = span.offset // block * block
             got = os.preadv(descriptor, [aligned[: -(-(span.offset + span.nbytes) // block) * block - start]], start)
-            if target:
+            if self._copies:
                 target[:got] = aligned[:got]
+            got -= span.offset - start
         elif hasattr(os, "preadv"):
-            os.preadv(descriptor, [memoryview(target)[: span.nbytes]], span.offset)
+            got = os.preadv(descriptor, [memoryview(target)[: span.nbytes]], span.offset)
         else:
             with open(span.file, "rb", buffering=0) as handle:  # noqa: PTH123 - one handle for each read: no shared position
                 handle.seek(span.offset)
-                handle.readinto(memoryview(target)[: span.nbytes])
+                got = handle.readinto(memoryview(target)[: span.nbytes])
+        if got < span.nbytes:
+            raise OSError(None, f"{span.file} is shorter than it should be")
         if way == "dropping":
             drop(descriptor, span.offset, span.nbytes)

@@ -46,6 +46,31 @@ def test_it_stops_at_its_bounds(
     assert len(seen) == expected
 
 
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no positional reads")
+@pytest.mark.parametrize("copies", [True, False])
+def test_every_way_really_reads_what_its_rate_counts(file: Path, copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where direct reads land in place and need no memory beside."""
+    ways: list[disk.Way] = ["direct", "dropping", "buffered"] if disk.CAN_DROP else ["direct", "buffered"]
+    monkeypatch.setattr(disk, "open_direct", lambda file: os.open(file, os.O_RDONLY))
+    read: list[int] = []
+    real = os.preadv
+
+    def preadv(*call: object) -> int:
+        read.append(real(*call))  # type: ignore[arg-type]
+        return read[-1]
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    disk.measure(spans(file), ways, seconds=60, most=1 << 30, copies=copies)
+    assert len(read) == 16
+    assert min(read) >= 2 * disk.PAGE
+
+
+def test_a_file_cut_short_has_no_rate(file: Path) -> None:
+    os.truncate(file, 20 * disk.PAGE)
+    with pytest.raises(OSError, match="shorter"):
+        disk.measure(spans(file), ["buffered"], 10, 1 << 30)
+
+
 def test_with_nothing_to_read_there_is_no_rate() -> None:
     assert disk.measure([], ["buffered"], 1, 1000) == {"buffered": 0.0}
 
