@@ -12,7 +12,9 @@ Plain functions and files, no widget.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,9 +24,11 @@ from typing import TypeAlias
 
 from app.panels import format
 from engine.errors import GreenroomError
-from engine.paths import POINTER, Moved, moved, note_move, set_from_outside
+from engine.paths import POINTER, Moved, default_dir, moved, note_move, set_from_outside
 
-MARK = ".greenroom-move"  # in the new folder, until the move is over
+MARK = ".greenroom-move"  # in the new folder, until the move is over: a line for each file that it brought
+COARSE = 2_000_000_000  # ns: some disks keep times no finer
+ALWAYS_WRITTEN = ("logs", "search.sqlite", "search.sqlite-wal", "search.sqlite-shm")
 RESERVE = 100_000_000  # bytes that stay free on the new disk
 CHUNK = 1 << 20
 
@@ -55,14 +59,17 @@ def check(move: Move) -> int:
         raise MoveRefused("One folder lies in the other. Choose one that is apart from the present one.")
     if new.exists() and not new.is_dir():
         raise MoveRefused(f"{new} is a file. Choose a folder.")
-    if new.is_dir() and not (new / MARK).exists() and any(path.name != POINTER for path in new.iterdir()):
-        raise MoveRefused(f"{new} is not empty. Choose an empty folder, or make a new one in it.")
-    size = sum(path.lstat().st_size for path in _files(old))
+    try:
+        if new.is_dir() and not set(_files(new, strict=True)) <= _brought(new):
+            raise MoveRefused(f"{new} is not empty. Choose an empty folder, or make a new one in it.")
+        size = sum(path.lstat().st_size for path in _files(old, strict=True))
+    except OSError as error:
+        raise MoveRefused(f"{error.filename or old} cannot be read: {error.strerror or error}.") from error
     there = next(folder for folder in (new, *new.parents) if folder.exists())
     try:
         free = shutil.disk_usage(there).free
         new.mkdir(parents=True, exist_ok=True)
-        (new / MARK).write_text(str(old), encoding="utf-8")
+        (new / MARK).touch()
     except OSError as error:
         raise MoveRefused(f"Nothing can be written to {new}: {error.strerror or error}.") from error
     present = sum(path.lstat().st_size for path in _files(new))
@@ -78,22 +85,22 @@ def copy(move: Move, stopped: Stopped, told: Told = lambda done, total: None) ->
 
     Stopped half way, it leaves a folder with the mark in it, and the old one untouched.
     """
-    files = sorted(_files(move.old))
-    total, done = sum(path.lstat().st_size for path in files), 0
     try:
+        files = sorted(_files(move.old, strict=True))
+        total, done = sum(path.lstat().st_size for path in files), 0
         for path in files:
             if stopped():
                 return
             target = move.new / path.relative_to(move.old)
             size = path.lstat().st_size
             if not _same(path, target):
+                _note(move.new, target)
                 _bring(path, target)
             done += size
             told(min(done, total), total)
-        wanted = {path.relative_to(move.old) for path in files}
-        for extra in [path for path in _files(move.new) if path.relative_to(move.new) not in wanted]:
-            if extra.parent != move.new:  # it was copied, and is gone from the old folder since
-                extra.unlink()
+        wanted = {move.new / path.relative_to(move.old) for path in files}
+        for gone in _brought(move.new) - wanted:  # it was copied, and is gone from the old folder since
+            gone.unlink(missing_ok=True)
     except OSError as error:
         where = error.filename or move.new
         raise MoveRefused(
@@ -107,7 +114,8 @@ def finish(move: Move) -> None:
     Only when nothing writes to the old folder any more.
     """
     copy(move, lambda: False)
-    missing = [path for path in _files(move.old) if not _same(path, move.new / path.relative_to(move.old))]
+    files = _files(move.old, strict=True)
+    missing = [path for path in files if not _same(path, move.new / path.relative_to(move.old))]
     if missing:
         raise MoveRefused(f"{missing[0].name} changed while it was copied. The data stay where they are; try again.")
     note_move(Moved(str(move.new.resolve()), str(move.old.resolve())))
@@ -115,9 +123,9 @@ def finish(move: Move) -> None:
 
 
 def give_up(move: Move) -> None:
-    """Remove what was copied, unless it is in use by now."""
+    """Remove what was copied, and nothing else, unless it is in use by now."""
     if (move.new / MARK).exists():
-        _empty(move.new)
+        _empty(move.new, _brought(move.new))
 
 
 def old_copy() -> Path | None:
@@ -136,7 +144,13 @@ def delete_old_copy(stopped: Stopped = lambda: False) -> None:
     if old.resolve() == Path(note.folder).resolve():
         raise MoveRefused("That folder is in use.")
     try:
-        _empty(old)
+        later = _changed_since_the_move(old)
+        if later is not None:
+            raise MoveRefused(
+                f"{later} was changed after the move: another window of Greenroom may still use that folder. Close it, "
+                "bring over what is missing, then delete the folder yourself."
+            )
+        _empty(old, set(_files(old)))
     except OSError as error:
         raise MoveRefused(f"{error.filename or old} could not be deleted: {error.strerror or error}.") from error
     note_move(Moved(note.folder))
@@ -147,35 +161,69 @@ def size_of(folder: Path) -> int:
     return sum(path.lstat().st_size for path in _files(folder))
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """All that is data, links included; folders are made as they are needed."""
-    for place, folders, names in os.walk(folder):
+def _changed_since_the_move(old: Path) -> Path | None:
+    """A file that somebody has written there after everything was copied."""
+    noted = (default_dir() / POINTER).stat().st_mtime_ns
+    for path in _files(old):
+        if path.relative_to(old).parts[0] not in ALWAYS_WRITTEN and path.lstat().st_mtime_ns > noted:
+            return path
+    return None
+
+
+def _brought(new: Path) -> set[Path]:
+    """What a move, perhaps one that broke off, has brought into the folder, half files included."""
+    try:
+        lines = (new / MARK).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return set()
+    whole = {new / json.loads(line) for line in lines if line.startswith('"') and line.endswith('"')}
+    return whole | {path for path in _files(new) if path.name.endswith(MARK)}
+
+
+def _note(new: Path, target: Path) -> None:
+    """This file is the move's, from before it is there."""
+    with (new / MARK).open("a", encoding="utf-8") as mark:
+        mark.write(json.dumps(str(target.relative_to(new))) + "\n")
+
+
+def _files(folder: Path, strict: bool = False) -> Iterator[Path]:
+    """All that is data, links included; folders are made as they are needed. strict: OSError where one may not look."""
+
+    def troubled(error: OSError) -> None:
+        if strict:
+            raise error
+
+    for place, folders, names in os.walk(folder, onerror=troubled):
         here = Path(place)
         for name in names + [name for name in folders if (here / name).is_symlink()]:
             if not (here == folder and name in (MARK, POINTER)):
                 yield here / name
 
 
-def _empty(folder: Path) -> None:
-    """Delete what ``_files`` finds, the mark, and the folders; the note that says where the data are stays."""
-    for path in list(_files(folder)):
-        path.unlink()
+def _empty(folder: Path, files: set[Path]) -> None:
+    """Delete these files of it, the mark, and folders with nothing in them."""
+    for path in files:
+        path.unlink(missing_ok=True)
     (folder / MARK).unlink(missing_ok=True)
-    for inner in sorted((path for path in folder.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts)):
-        inner.rmdir()
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    inside = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
+    for inner in [*sorted(inside, key=lambda path: -len(path.parts)), folder]:
+        if not any(inner.iterdir()):
+            inner.rmdir()
 
 
 def _same(path: Path, copied: Path) -> bool:
-    """Same size and time of change; links: the same target. Content is compared when it is copied."""
+    """Same size and time of change, or as good a time as a coarse disk keeps and the same content; links: the same
+    target. Content is compared when it is copied."""
     if path.is_symlink():
         return copied.is_symlink() and path.readlink() == copied.readlink()
     try:
         first, second = path.stat(), copied.stat()
     except FileNotFoundError:
         return False
-    return (first.st_size, first.st_mtime_ns) == (second.st_size, second.st_mtime_ns)
+    apart = abs(first.st_mtime_ns - second.st_mtime_ns)
+    if first.st_size != second.st_size or apart > COARSE:
+        return False
+    return not apart or filecmp.cmp(path, copied, shallow=False)
 
 
 def _bring(path: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,81 @@ def test_this_program_can_be_started_again() -> None:
 
     done = subprocess.run([*this_program(), "--version"], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.startswith("greenroom "), done.stderr
+
+
+def test_nobody_elses_files_are_deleted_with_a_copy_that_is_given_up(home: Path, move: Move) -> None:
+    """The program ended half way through a move; then the folder was used for something else."""
+    check(move)
+    copy(move, lambda: False)
+    own = move.new / "conversations" / "diary.txt"
+    own.write_text("mine")
+    with pytest.raises(MoveRefused, match="not empty"):
+        check(move)
+    copy(move, lambda: False)
+    assert own.read_text() == "mine"
+    give_up(move)
+    assert contents(move.new) == {"conversations/diary.txt": b"mine"}
+
+
+def test_a_move_that_broke_off_goes_on(home: Path, move: Move) -> None:
+    check(move)
+    done: list[int] = []
+    copy(move, lambda: len(done) > 2, lambda bytes, total: done.append(bytes))
+    assert 0 < len(contents(move.new)) < len(contents(home))
+    (home / "conversations" / "Gespräch 0.jsonl").unlink()
+    run(move)
+    assert contents(move.new) == contents(home)
+
+
+def test_what_cannot_be_looked_into_is_not_left_behind(home: Path, move: Move, monkeypatch) -> None:
+    look = os.scandir
+
+    def locked(path):
+        if Path(path).name == "conversations":
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    with pytest.raises(MoveRefused, match="conversations cannot be read"):
+        check(move)
+    with pytest.raises(MoveRefused, match="could not be copied"):
+        copy(move, lambda: False)
+    assert data_dir() == home
+
+
+def test_the_old_copy_stays_while_another_window_writes_to_it(home: Path, move: Move) -> None:
+    run(move)
+    late = home / "conversations" / "Gespräch 3.jsonl"
+    with late.open("a", encoding="utf-8") as file:
+        file.write("said in the other window\n")
+    soon = time.time_ns() + 1_000_000_000  # file systems keep time by the tick
+    os.utime(late, ns=(soon, soon))
+    with pytest.raises(MoveRefused, match="changed after the move"):
+        delete_old_copy()
+    assert late.exists() and old_copy() == home.resolve()
+
+
+def test_the_programs_own_last_words_do_not_keep_the_old_copy(home: Path, move: Move) -> None:
+    run(move)
+    (home / "logs").mkdir()
+    (home / "logs" / "greenroom.log").write_text("closed")
+    delete_old_copy()
+    assert old_copy() is None
+
+
+def test_a_disk_with_coarse_times_is_good_enough(home: Path, move: Move) -> None:
+    """FAT keeps every other second."""
+    check(move)
+    copy(move, lambda: False)
+    for path in move.new.rglob("*.jsonl"):
+        seconds = path.stat().st_mtime_ns // 2_000_000_000 * 2
+        os.utime(path, (seconds, seconds))
+    before = {path: path.stat().st_ino for path in move.new.rglob("*.jsonl")}
+    changed = home / "conversations" / "Gespräch 1.jsonl"
+    times = changed.stat()
+    changed.write_text(changed.read_text(encoding="utf-8").replace("line 1", "line X"), encoding="utf-8")
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns + 1_000_000))
+    finish(move)
+    assert contents(move.new) == contents(home)
+    again = [path.name for path, number in before.items() if path.stat().st_ino != number]
+    assert again == ["Gespräch 1.jsonl"]
