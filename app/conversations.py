@@ -21,7 +21,7 @@ from app.chat.reasoning import split
 from app.drafts import Drafts
 from app.sidebar import Sidebar
 from app.toast import Toast
-from engine.errors import SessionError
+from engine.errors import SessionError, explain
 from engine.sessions.conversation import title_of
 from engine.sessions.copying import duplicate, import_log
 from engine.sessions.export import as_markdown
@@ -233,6 +233,8 @@ def _import(sources: list[Path], folder: Path, stopped: Stopped) -> tuple[list[P
     for source in sources:
         try:
             paths.append(import_log(source, folder))
-        except SessionError as error:
-            problems.append(str(error))
+        except Exception as error:  # one that nobody foresaw must not hide those that came in
+            if not isinstance(error, SessionError):
+                log.exception("%s could not be imported", source)
+            problems.append(explain(error))
     return paths, problems

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QCoreApplication
 
@@ -53,12 +54,15 @@ class Setting:
 
 def setting_in(path: Path) -> Setting | None:
     """How the last answers in this log ran; None when it has none, or says too little. Raises SessionError."""
-    last = None
-    for record in read_records(path, passes=False):
-        if record["type"] == "model":
-            last = record
-    if last is None:
-        return None
+    last = _models(path)[-1:]
+    return _setting(last[0]) if last else None
+
+
+def _models(path: Path) -> list[dict[str, Any]]:
+    return [record for record in read_records(path, passes=False) if record["type"] == "model"]
+
+
+def _setting(last: dict[str, Any]) -> Setting | None:
     try:
         return Setting(
             str(last.get("signature", "")),
@@ -69,21 +73,21 @@ def setting_in(path: Path) -> Setting | None:
             str(last["policy"]),
             str(last.get("predictor", "")),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
 def logs_of(folder: Path, signature: str, stopped: Callable[[], bool]) -> list[Path]:
-    """Logs in ``folder`` with answers of that model, oldest first; those that cannot be read are passed over."""
+    """Logs in ``folder`` with answers of that model alone, oldest first; those that cannot be read are passed over."""
     found = []
     for path in sorted(folder.glob("*.jsonl")):
         if stopped():
             break
         try:
-            setting = setting_in(path)
+            models = _models(path)
         except SessionError:
             continue
-        if setting is not None and setting.signature == signature:
+        if models and all(record.get("signature") == signature for record in models) and _setting(models[-1]):
             found.append(path)
     return found
 

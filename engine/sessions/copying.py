@@ -18,6 +18,10 @@ def import_log(source: Path, folder: Path) -> Path:
 
     SessionError when it is no log, holds no message that can be read, or cannot be copied; nothing is left behind then.
     """
+    if source.exists() and not source.is_file() and not source.is_dir():  # one could wait forever for a pipe's end
+        raise SessionError(f"“{source.name}” is no file that could be read to its end, so it cannot be imported.")
+    if source.is_symlink() and not source.exists():
+        raise SessionError(f"“{source.name}” is a link that leads nowhere.")
     if not read_conversation(source).messages:
         raise SessionError(f"“{source.name}” holds no message that can be read, so there is nothing to import.")
     try:

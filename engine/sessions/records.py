@@ -15,6 +15,7 @@ from engine.errors import SessionError
 VERSION = 1
 PASS_PREFIX = b'{"type":"pass"'  # pass records start so, to be skipped without parsing
 _RESCUE_LINES = 100  # looked at when the first line is damaged
+_LONGEST = 1 << 24  # bytes of these lines: a file of many gigabytes without a line's end is no log
 KNOWN_TYPES = frozenset({"header", "message", "model", "start", "delta", "pass", "choice", "title"})
 
 
@@ -75,7 +76,7 @@ def read_header(file: BinaryIO, name: str) -> Header | None:
 
     None when the first line is damaged and a conversation follows all the same.
     """
-    line = file.readline()
+    line = file.readline(_LONGEST)
     second = file.tell()
     try:
         return parse_header(line, name)
@@ -87,7 +88,7 @@ def read_header(file: BinaryIO, name: str) -> Header | None:
 
 
 def _messages_follow(file: BinaryIO) -> bool:
-    records = (parse_record(line) for _, line in zip(range(_RESCUE_LINES), file, strict=False))
+    records = (parse_record(file.readline(_LONGEST)) for _ in range(_RESCUE_LINES))
     return any(record is not None and record["type"] == "message" for record in records)
 
 

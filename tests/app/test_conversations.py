@@ -19,6 +19,7 @@ from app.settings import Settings
 from app.sidebar.rows import PATH, SNIPPET
 from app.theme import Theme
 from engine.messages import LoadModel
+from engine.sessions import copying
 from engine.sessions.conversation import Conversation
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation, recount
@@ -515,6 +516,24 @@ def test_a_file_that_is_no_log_is_refused_in_a_sentence_and_leaves_nothing(windo
     qtbot.waitUntil(window.toast.isVisible)
     assert "holiday.jpg" in window.toast.label.text() and "not a Greenroom" in window.toast.label.text()
     assert window.transcript.empty and list((tmp_path / "conversations").glob("**/*.jsonl")) == []
+
+
+def test_what_came_in_before_something_broke_is_listed_all_the_same(window: MainWindow, tmp_path, qtbot) -> None:
+    with SessionLog.create(tmp_path / "elsewhere", "test") as good:
+        good.append_message("u", None, "user", "From elsewhere")
+    import_one = copying.import_log
+
+    def breaks(source: Path, folder: Path) -> Path:
+        if source.name == "odd.jsonl":
+            raise MemoryError
+        return import_one(source, folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.conversations.import_log", breaks)
+        window.conversations.import_files([good.path, tmp_path / "odd.jsonl"])
+        qtbot.waitUntil(window.toast.isVisible)
+    assert "Memory ran out" in window.toast.label.text()
+    qtbot.waitUntil(lambda: titles(window) == ["From elsewhere"])
 
 
 def test_a_message_is_copied_from_its_bubble(window: MainWindow, qtbot) -> None:

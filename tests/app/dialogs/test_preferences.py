@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtTest import QTest
+from PySide6.QtTest import QSignalSpy, QTest
 from PySide6.QtWidgets import QDialogButtonBox, QPushButton
 
 from app.chat.cards import UserBubble
@@ -286,3 +286,21 @@ def test_controls_have_names_and_the_keys_reach_them(bench: Bench) -> None:
     assert dialog.findChildren(QDialogButtonBox) == []
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     assert not dialog.isVisible()
+
+
+def test_a_load_under_way_refreshes_nothing_that_is_hidden_and_closes_no_list(bench: Bench, qtbot) -> None:
+    window = bench.start("demo")
+    window.surfaces.open_preferences()
+    preferences = window.surfaces.preferences
+    assert preferences is not None
+    rows = preferences.startup.model()
+    removed, changed = QSignalSpy(rows.rowsRemoved), QSignalSpy(rows.modelReset)
+    for _ in range(3):
+        window.state.changed.emit()
+    assert removed.count() == changed.count() == 0
+    preferences.accept()
+    refreshed: list[int] = []
+    preferences._show_reload = lambda: refreshed.append(1)  # type: ignore[method-assign]
+    window.state.changed.emit()
+    window.panels.changed.emit()
+    assert refreshed == []

@@ -105,6 +105,18 @@ def test_all_chats_of_a_model_are_found_and_odd_files_passed_over(log: Path, tmp
     assert logs_of(tmp_path, "made-up", lambda: True) == []
 
 
+def test_a_chat_with_two_models_keeps_no_other_from_being_replayed(log: Path, tmp_path: Path) -> None:
+    mixed = write_log(tmp_path / "mixed.jsonl", Routing(6, 16, 4), [(20, 60)], policy="lru", slots=40)
+    lines = mixed.read_text("utf-8").splitlines()
+    model = next(line for line in lines if line.startswith('{"type":"model"'))
+    lines.insert(lines.index(model), model.replace("made-up", "another"))
+    mixed.write_text("\n".join(lines) + "\n", "utf-8")
+    assert setting_in(mixed) == setting_in(log)
+    logs = logs_of(tmp_path, "made-up", lambda: False)
+    assert logs == [log]
+    assert what_if(WhatIf("w", tuple(map(str, logs)), (), ("40 slots",))).answers == 1
+
+
 # ------------------------------------------------------------------------------------------------ the chart
 
 

@@ -1,5 +1,9 @@
 """Logs that come in from elsewhere, and second copies of our own."""
 
+import os
+import tracemalloc
+from pathlib import Path
+
 import pytest
 
 from engine.errors import SessionError
@@ -75,3 +79,28 @@ def test_a_duplicate_has_everything_and_a_title_of_its_own(source):
     assert second.title == "Hello (copy)" and first.title == "Hello"
     assert second.messages == first.messages and "still streaming" in second.messages["d"].text
     assert second.chosen_leaf() == first.chosen_leaf()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name")
+def test_what_has_no_end_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(SessionError, match="no file"):
+        import_log(tmp_path / "pipe.jsonl", tmp_path / "data")
+    with pytest.raises(SessionError, match="no file"):
+        import_log(Path("/dev/zero"), tmp_path / "data")
+    loop = tmp_path / "loop.jsonl"
+    loop.symlink_to(loop)
+    with pytest.raises(SessionError, match="leads nowhere"):
+        import_log(loop, tmp_path / "data")
+
+
+def test_a_file_without_a_lines_end_takes_no_memory(tmp_path):
+    image = tmp_path / "disk image.jsonl"
+    with image.open("wb") as file:
+        file.truncate(4 << 30)  # a hole: it takes no room either
+    tracemalloc.start()
+    with pytest.raises(SessionError, match="not a Greenroom conversation"):
+        import_log(image, tmp_path / "data")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 256 << 20
