@@ -156,7 +156,11 @@ class Prefetcher:
                     break
                 slot = room.cache.bring(key, leaving)
                 target, expert = divmod(key, self._experts)
-                self._out[target][key] = room, room.transfer.ahead(room.arena, target, expert, slot, worth)
+                try:
+                    self._out[target][key] = room, room.transfer.ahead(room.arena, target, expert, slot, worth)
+                except BaseException:
+                    room.cache.forget(target, expert)  # nobody will bring it, and nobody may hit it
+                    raise
                 self._outstanding += 1
                 self._link(room).spent += room.arena.layout.nbytes
                 self.notes.append(Note(layer, Deed.BRING, key, leaving))

@@ -20,17 +20,16 @@ def fill_empty(
 ) -> int:
     """Fetch ``keys`` (``layer * experts + expert``, most wanted first) as far as the rooms' slots go; how many came.
 
-    Raises Cancelled when ``stopped``, ModelError when a read fails; slots whose expert did not come are empty again.
+    Raises Cancelled when ``stopped``, ModelError when a read fails, RuntimeError when the system starts no reader;
+    slots whose expert did not come are empty again.
     """
     coming: list[tuple[Room, Fetch]] = []
-    for room in rooms:
-        ours = keys[np.array([room_of(key) is room for key in keys.tolist()], dtype=bool)][: room.cache.slots]
-        room.cache.fill(ours)
-        for slot, key in enumerate(ours.tolist()):
-            layer, expert = divmod(key, experts)
-            coming += [(room, fetch) for fetch in room.transfer.demand(room.arena, layer, [expert], [slot])]
     landed = 0
     try:
+        for room in rooms:
+            ours = keys[np.array([room_of(key) is room for key in keys.tolist()], dtype=bool)][: room.cache.slots]
+            room.cache.fill(ours)
+            coming += _demanded(room, ours.tolist(), experts)
         for _, fetch in coming:
             if stopped():
                 raise Cancelled("Loading was stopped.")
@@ -40,3 +39,19 @@ def fill_empty(
         for room, fetch in coming[landed:]:
             give_up(room, fetch)
     return landed
+
+
+def _demanded(room: Room, keys: Sequence[int], experts: int) -> list[tuple[Room, Fetch]]:
+    """The fetches of who has the slots from the first one on; of nobody when one cannot be had."""
+    coming: list[tuple[Room, Fetch]] = []
+    try:
+        for slot, key in enumerate(keys):
+            layer, expert = divmod(key, experts)
+            coming += [(room, fetch) for fetch in room.transfer.demand(room.arena, layer, [expert], [slot])]
+    except BaseException:
+        for _, fetch in coming:
+            give_up(room, fetch)
+        for key in keys[len(coming) :]:  # nobody will bring them
+            room.cache.forget(*divmod(key, experts))
+        raise
+    return coming

@@ -461,6 +461,29 @@ def test_readers_that_cannot_be_started_leave_no_expert_that_is_not_there(
     assert one.resident(0, 3)
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_readers_that_cannot_be_started_before_the_first_demand_leave_nobody_either(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    """Fetched ahead, or before the first word: an expert that nobody brought must not be hit."""
+    one = stage(16, lambda layer: {0: {5: 0.9}} if ahead and layer == -1 else {})
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            if ahead:
+                one.runtime.begin_pass("decode", 1)
+            else:
+                one.runtime.warm(np.array([5, 6, EXPERTS + 1]))
+    cache = one.runtime._rooms[0].cache
+    assert (cache.resident, cache._brought) == (0, 0)
+    one.token([5, 6], [1])  # read at last, each found to be himself
+    assert one.resident(0, 5)
+
+
 def test_a_card_that_gave_up_does_not_keep_the_threads(
     stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
