@@ -196,7 +196,8 @@ class Conversations(QObject):
     def _back(self, deletion: Deletion) -> None:
         """It is in its place again: show it, if it was on the screen and nothing else is there since."""
         self._sidebar.refresh()
-        if deletion.was_open and not self._chat.session.turns:
+        deleted_again = any(other.path == deletion.path for other in self._deleted)
+        if deletion.was_open and not deleted_again and not self._chat.session.turns:
             self._chat.open(deletion.path)
 
     @Slot()

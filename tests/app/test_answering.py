@@ -182,3 +182,17 @@ def test_all_that_is_copied_has_its_thoughts_folded(bench: Bench, qtbot) -> None
     window.conversations.copy_all()
     text = QGuiApplication.clipboard().text()
     assert "<summary>Thought</summary>\n\nHm.\n" in text and "\n\nYes.\n" in text and "<|" not in text
+
+
+def test_deleted_again_while_its_answer_is_being_stopped_a_chat_is_not_shown(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    path = say(window, "Hello")
+    bench.engine.emit(Started(bench.engine.asked.request_id, 10, 0))
+    window.conversations.delete(path, "Hello")
+    window.conversations.undo()
+    window.conversations.delete(path, "Hello")
+    bench.engine.finish("Hel", "stopped")
+    qtbot.waitUntil(lambda: not path.exists())
+    assert window.chat.session.path is None and not views(window, UserBubble)
+    window.conversations.undo()
+    assert path.exists()
