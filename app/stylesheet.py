@@ -21,6 +21,7 @@ QLabel[role="heading"] { font-size: 18px; font-weight: 600; }
 QLabel[role="muted"] { color: $text_muted; }
 QLabel[role="faint"] { color: $text_faint; font-size: 12px; }
 QLabel[role="small"] { color: $text_muted; font-size: 12px; }
+QLabel[measured="false"] { color: $text_faint; }
 QLabel[role="good"] { color: $accent; }
 QLabel[role="warn"] { color: $warn; }
 QLabel[role="danger"] { color: $danger; }
@@ -132,13 +133,14 @@ QMenu::item:checked { font-weight: 600; }
 
 QDialogButtonBox { button-layout: 3; }  /* what goes on stands on the right, on every system */
 QScrollArea { background: transparent; border: none; }
-QScrollArea[ring="true"] { border: 1px solid transparent; border-radius: 8px; }
-QScrollArea[ring="true"]:focus { border: 1px solid $accent; }
+QScrollArea[ring="bare"] { border: 1px solid transparent; border-radius: 8px; }
+QScrollArea[ring="boxed"] { border: 1px solid $border; border-radius: 8px; padding: 3px; }
+QScrollArea[ring="bare"]:focus, QScrollArea[ring="boxed"]:focus { border: 1px solid $accent; }
 QScrollBar:vertical { background: transparent; width: 10px; margin: 2px; }
-QScrollBar::handle:vertical { background: $border; border-radius: 3px; min-height: 32px; }
+QScrollBar::handle:vertical { background: $other; border-radius: 3px; min-height: 32px; }
 QScrollBar::handle:vertical:hover { background: $text_faint; }
 QScrollBar:horizontal { background: transparent; height: 10px; margin: 2px; }
-QScrollBar::handle:horizontal { background: $border; border-radius: 3px; min-width: 32px; }
+QScrollBar::handle:horizontal { background: $other; border-radius: 3px; min-width: 32px; }
 QScrollBar::handle:horizontal:hover { background: $text_faint; }
 QScrollBar::add-line, QScrollBar::sub-line { width: 0; height: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
@@ -149,6 +151,8 @@ QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
 QSlider::handle:horizontal {
     background: $text; width: 14px; height: 14px; margin: -5px 0; border-radius: 7px; border: none;
 }
+QSlider::sub-page:horizontal:disabled { background: $other; }
+QSlider::handle:horizontal:disabled { background: $text_faint; }
 QSlider::handle:horizontal:focus { border: 2px solid $accent; }
 
 QProgressBar {

@@ -61,7 +61,7 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
     lines += [engine.libraries, engine.device] if engine is not None else []
     dialog.add_text("\n".join(lines), "small")
     grid = QGridLayout()
-    grid.setContentsMargins(0, 0, space(3), 0)
+    grid.setContentsMargins(space(3), space(2), space(4), space(2))
     grid.setHorizontalSpacing(space(5))
     grid.setVerticalSpacing(space(1))
     grid.setColumnStretch(2, 1)
@@ -80,13 +80,15 @@ def show_about(parent: QWidget, engine: EngineReady | None) -> SmallDialog:
         line += 1
     inside = QWidget()
     inside.setLayout(grid)
-    scroll = scrolling(tr("Whose work is in it"), inside)
+    scroll = scrolling(tr("Whose work is in it"), inside, boxed=True)
     scroll.setMinimumSize(560, 280)
     dialog.column.addWidget(scroll, 1)
     file = texts()
     if file is not None:
         full = dialog.buttons.addButton(tr("Licences in full"), QDialogButtonBox.ButtonRole.ActionRole)
         full.clicked.connect(lambda: show_texts(dialog, file))
-    dialog.add_button(dialog.tr("Close")).setDefault(True)
+    close = dialog.add_button(dialog.tr("Close"))
+    close.setDefault(True)
     dialog.present()
+    close.setFocus()
     return dialog

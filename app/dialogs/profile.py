@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QCoreApplication, Signal, Slot
+from PySide6.QtCore import QCoreApplication, Qt, Signal, Slot
 from PySide6.QtWidgets import QDialog, QFileDialog, QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.messages import SmallDialog
@@ -163,7 +163,7 @@ class ProfileDialog(QDialog):
             self.message.setText(self.tr("Nothing was learnt about this model yet. It learns with every answer."))
         if facts is not None and there:
             for line, (name, value) in enumerate(lines(facts)):
-                self.rows.addWidget(label(name, "muted"), line, 0)
+                self.rows.addWidget(label(name, "muted"), line, 0, Qt.AlignmentFlag.AlignTop)
                 shown = label(value)
                 shown.setWordWrap(True)
                 self.rows.addWidget(shown, line, 1)

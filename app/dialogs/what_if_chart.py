@@ -115,7 +115,7 @@ class WhatIfChart(QWidget):
         return len(self.lines[0].points) if self.lines else 0
 
     def _box(self) -> QRectF:
-        return QRectF(self.rect()).adjusted(space(11), space(7), -LABELS, -space(10))
+        return QRectF(self.rect()).adjusted(space(13), space(7), -LABELS, -space(10))
 
     def _x(self, slots: int) -> float:
         box = self._box()

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWi
 
 from app.panels import format
 from app.panels.history import History
-from app.panels.parts import FigureRow, Heading, Panel, label
+from app.panels.parts import FigureRow, Heading, Panel, label, show_figure
 from app.panels.rate import RateHead
 from app.panels.sparkline import Sparkline
 from app.theme import space
@@ -111,7 +111,7 @@ class CachePanel(Panel):
     def show_now(self) -> None:
         snapshot = self._snapshot
         self.heading.set_note(self._note())
-        self.rate.setText(format.percent(snapshot.window_hit_rate if snapshot else None))
+        show_figure(self.rate, format.percent(snapshot.window_hit_rate if snapshot else None))
         self.rate.setAccessibleName(self.tr("Hit rate over the last 64 tokens: {rate}").format(rate=self.rate.text()))
         self.best.setText(self.tr("best possible {rate}").format(rate=format.percent(self._best)))
         self.line.set_best(self._best)

@@ -216,7 +216,7 @@ class ExpertsPanel(Panel):
         if self._moment is None:
             entries += where
         elif self.mode is Mode.TOKEN:
-            entries.append(Entry(self.tr("brighter: used more so far"), _ramp, 44))
+            entries.append(Entry(self.tr("few to many uses so far"), _ramp, 44))
         if self.legend.texts != tuple(entry.text for entry in entries):
             self.legend.set_entries(entries)
             self._stage.updateGeometry()

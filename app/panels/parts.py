@@ -39,11 +39,21 @@ def label(text: str = "", role: str = "", figures: FontRole | None = None) -> QL
     return made
 
 
-def scrolling(name: str, inside: QWidget) -> QScrollArea:
+def show_figure(shown: QLabel, text: str) -> None:
+    """Put a figure into its label; what was not measured is no louder than the words around it."""
+    if shown.text() != text:
+        shown.setText(text)
+    measured = text != NOTHING
+    if shown.property("measured") != measured:
+        shown.setProperty("measured", measured)
+        shown.style().polish(shown)
+
+
+def scrolling(name: str, inside: QWidget, boxed: bool = False) -> QScrollArea:
     """Something to read that may be higher than its place: the keyboard can go there and scroll it, and one sees so."""
     inside.setObjectName("sideSheetInside")
     area = QScrollArea()
-    area.setProperty("ring", True)
+    area.setProperty("ring", "boxed" if boxed else "bare")
     area.setAccessibleName(name)
     area.setWidgetResizable(True)
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -256,7 +266,8 @@ class FigureRow(QWidget):
         for key, word, meaning in figures:
             pair = QVBoxLayout()
             pair.setSpacing(0)
-            figure = label(NOTHING, "title", figures="title")
+            figure = label(role="title", figures="title")
+            show_figure(figure, NOTHING)
             figure.setToolTip(plain_tip(meaning))
             pair.addWidget(figure)
             pair.addWidget(label(word, "faint"))
@@ -266,7 +277,7 @@ class FigureRow(QWidget):
     def set(self, key: str, text: str) -> None:
         figure, meaning = self._figures[key]
         if figure.text() != text:
-            figure.setText(text)
+            show_figure(figure, text)
             figure.setAccessibleName(f"{meaning}: {text}")
 
     def text(self, key: str) -> str:

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.panels import format
-from app.panels.parts import label
+from app.panels.parts import label, show_figure
 from app.panels.sparkline import Sparkline
 from app.theme import space
 
@@ -17,7 +17,8 @@ class RateHead(QWidget):
     def __init__(self, words: str, aside: str, line: Sparkline, parent: QWidget | None = None) -> None:
         """words: what the figure is. aside: what the words at the right mean, for a tooltip."""
         super().__init__(parent)
-        self.rate = label(format.NOTHING, figures="figure")
+        self.rate = label(figures="figure")
+        show_figure(self.rate, format.NOTHING)
         self.aside = label(role="small", figures="small")
         self.aside.setToolTip(aside)
         self.line = line

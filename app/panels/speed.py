@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWi
 
 from app.panels import format
 from app.panels.history import History
-from app.panels.parts import Heading, Panel, label
+from app.panels.parts import Heading, Panel, label, show_figure
 from app.panels.rate import RateHead
 from app.panels.sparkline import Sparkline
 from app.theme import space
@@ -84,7 +84,7 @@ class SpeedPanel(Panel):
 
     def show_now(self) -> None:
         rate = self._snapshot.tokens_per_second if self._snapshot else None
-        self.rate.setText(format.rate(rate))
+        show_figure(self.rate, format.rate(rate))
         self.rate.setAccessibleName(self.tr("{rate} tokens per second").format(rate=self.rate.text()))
         self.line.update()
         answers = list(self.answers())

@@ -229,6 +229,17 @@ def test_dialogs_are_walked_seen_and_left_by_keyboard(surface: str, bench: Bench
     qtbot.waitUntil(lambda: window.findChildren(QDialog) == [] or not dialog.isVisible())
 
 
+def test_enter_closes_a_sheet_that_is_only_read(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    for show in (window.surfaces.show_keys, window.surfaces.show_about):
+        show()
+        sheet = next(dialog for dialog in window.findChildren(SmallDialog) if dialog.isVisible())
+        activate(sheet, qtbot)
+        assert name(QApplication.focusWidget()) == "Close"
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Return)
+        assert not sheet.isVisible()
+
+
 def test_what_goes_on_stands_on_the_right(bench: Bench, qtbot) -> None:
     window = bench.start()
     for dialog in (ask_to_open(window, "https://example.com/a"), window.surfaces.show_welcome() or None):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
@@ -81,6 +82,17 @@ def test_what_was_not_measured_is_a_dash(panel: CachePanel) -> None:
     assert panel.rate.text() == dash
     assert [panel.shown(name) for name in ("fetched", "stall", "used", "late", "wasted")] == [dash] * 5
     assert (panel.shown_hits(), panel.shown_misses()) == (0, 0), "counted, and none so far"
+
+
+def test_a_dash_is_no_louder_than_the_words_around_it(panel: CachePanel, cached: Cached, dark: Theme) -> None:
+    def look() -> tuple[str, int]:
+        return panel.rate.palette().color(QPalette.ColorRole.WindowText).name(), panel.rate.font().pixelSize()
+
+    panel.refresh()
+    assert panel.rate.text() == "–" and look() == (dark.colors.text_faint, 22)  # noqa: RUF001
+    panel.show_snapshot(cached())
+    panel.refresh()
+    assert panel.rate.text() == "83%" and look() == (dark.colors.text, 22)
 
 
 def test_the_line_has_a_point_for_each_step_with_tokens_and_a_gap_between_answers(
