@@ -123,7 +123,7 @@ class UserActions(TurnActions):
         self.again.setToolTip(self.tr("This was never answered; ask for an answer now"))
         self.again.clicked.connect(self.answer_wanted)
         self.again.hide()
-        for widget in (self.again, self.edit, self.copy):
+        for widget in (self.edit, self.copy, self.again):
             self.row.addWidget(widget)
         self.veil(True)
 

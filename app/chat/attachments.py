@@ -77,6 +77,4 @@ def size_in_words(size: int) -> str:
 
 def _tr(text: str, *values: str) -> str:
     text = QCoreApplication.translate("Attachments", text)
-    for number, value in enumerate(values, 1):
-        text = text.replace(f"%{number}", value)
-    return text
+    return re.sub(r"%([1-9])", lambda place: values[int(place[1]) - 1], text)  # a file may be called "%2"

@@ -21,7 +21,7 @@ from app.chat.harmless import harmless
 from app.chat.highlight import Highlighter
 from app.chat.markdown import Code
 from app.chat.pointing import position_clicked
-from app.chat.prose import INDENT
+from app.chat.prose import INDENT, QUOTE_INDENT
 from app.theme import RADIUS, Theme, font, space
 
 HEADER = 32  # px
@@ -122,8 +122,13 @@ class CodeCard(QWidget):
         self.show_code(self._code, live=False)
         self.update()
 
+    @property
+    def _left(self) -> int:
+        """Where the card begins, px: below the list or in the quote that it belongs to."""
+        return self._code.depth * INDENT + self._code.quote * QUOTE_INDENT
+
     def fit(self, width: int) -> int:
-        left = self._code.depth * INDENT
+        left = self._left
         inner = width - left - 2 * PADDING
         lines = self.text.document().blockCount() * self._line
         if self._longest > inner:
@@ -173,7 +178,9 @@ class CodeCard(QWidget):
         colors = self.theme.colors
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        left = self._code.depth * INDENT
+        for level in range(self._code.quote):
+            painter.fillRect(level * QUOTE_INDENT, 0, 2, self.height(), QColor(colors.border))
+        left = self._left
         box = QRectF(left + 0.5, 0.5, self.width() - left - 1, self.height() - 1)
         painter.setPen(QColor(colors.border))
         painter.setBrush(QColor(colors.code_background))

@@ -21,7 +21,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QTextBrowser, QWidget
 
 from app.chat.markdown import Table
-from app.chat.prose import INDENT, LEADING, TextView, insert_spans
+from app.chat.prose import INDENT, LEADING, QUOTE_INDENT, TextView, insert_spans
 from app.theme import Theme, font
 
 _ALIGNMENTS = {"right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
@@ -47,7 +47,7 @@ class TableView(TextView):
         table = self._table
         if table is None:
             return super().fit(width)
-        least = table.depth * INDENT + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
+        least = _left(table) + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
         height = super().fit(max(width, least))
         reach = math.ceil(self.document().idealWidth())
         wide = reach > width
@@ -125,9 +125,14 @@ class TableView(TextView):
         result.setBorderCollapse(True)
         result.setCellPadding(7)
         result.setCellSpacing(0)
-        result.setLeftMargin(table.depth * INDENT)
+        result.setLeftMargin(_left(table))
         result.setHeaderRowCount(1)
         return result
+
+
+def _left(table: Table) -> int:
+    """Where the table begins, px: below the list or in the quote that it belongs to."""
+    return table.depth * INDENT + table.quote * QUOTE_INDENT
 
 
 def _flatten(cursor: QTextCursor) -> None:

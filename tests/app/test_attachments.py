@@ -71,6 +71,13 @@ def test_what_is_no_text_is_refused_in_a_sentence(tmp_path: Path, data: bytes, w
     assert "thing.bin" in str(refused.value)
 
 
+def test_a_file_with_an_odd_name_is_named_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "100%2 of %3.txt"
+    path.write_bytes(b"x" * (MAX_BYTES + 1))
+    with pytest.raises(NotText, match=r"“100%2 of %3\.txt” is too long"):
+        read_attachment(path)
+
+
 def test_folders_and_what_is_gone_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotText, match="folder"):
         read_attachment(tmp_path)

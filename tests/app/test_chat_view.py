@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QWidget
 from app.chat.body import MarkdownBody
 from app.chat.code import CodeCard
 from app.chat.markdown import Code, Leaf
-from app.chat.prose import ProseView
+from app.chat.prose import QUOTE_INDENT, ProseView
 from app.chat.raw import RawText
 from app.chat.table import TableView
 from app.chat.transcript import Transcript
@@ -184,6 +184,19 @@ def test_code_is_copied_whole_and_unchanged(theme: Theme, qtbot) -> None:
     card.copy()
     assert QGuiApplication.clipboard().text() == text
     assert card.text.toPlainText() == text
+
+
+def test_code_and_tables_in_a_quote_stand_in_it(theme: Theme, qtbot) -> None:
+    body = MarkdownBody(theme)
+    qtbot.addWidget(body)
+    body.set_text("```\nx\n```\n\n> said\n>\n> ```\n> x\n> ```\n>\n> | a |\n> |---|\n> | b |\n")
+    body.fit(700)
+    outside, inside = body.findChildren(CodeCard)
+    assert inside.text.x() - outside.text.x() == QUOTE_INDENT
+    assert inside.text.width() == outside.text.width() - QUOTE_INDENT
+    (table,) = body.findChildren(TableView)
+    (frame,) = table.document().rootFrame().childFrames()
+    assert frame.frameFormat().leftMargin() == QUOTE_INDENT
 
 
 def test_code_that_streams_gets_the_colours_of_code_shown_at_once(theme: Theme, qtbot) -> None:
