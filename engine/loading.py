@@ -5,24 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import psutil
 import torch
 from threadpoolctl import threadpool_limits
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.errors import Cancelled, MemoryPlanError, ModelError, OptionError, memory_ran_out
+from engine.dense import load_dense, load_tokenizer, unique_tensors
+from engine.errors import Cancelled, OptionError
 from engine.experts.device import LANDINGS, CudaDevice, Device, make_devices
-from engine.experts.forward import IMPLEMENTATION, attach, compute_on_host
+from engine.experts.forward import attach, compute_on_host
 from engine.experts.host_tier import HostTier
-from engine.experts.layout import ALIGNMENT, ExpertLayout, Parameters, expert_layout
-from engine.experts.memory import host_memory
+from engine.experts.layout import ExpertLayout, Parameters, expert_layout
 from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore, Store
 from engine.experts.transfer import READERS
@@ -47,13 +44,12 @@ from engine.messages import (
 )
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
-from engine.models.skeleton import Skeleton, in_short, load_config, make_skeleton
+from engine.models.skeleton import Skeleton, load_config, make_skeleton
 
 log = logging.getLogger("greenroom.loading")
 
 Report = Callable[[str, float | None], None]
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
 MOST_THREADS = 4096
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -134,12 +130,12 @@ def load(
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
     plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
-    model = _load_dense(found, dtype, device)
+    model = load_dense(found.folder, found.skeleton, dtype, device.torch_device)
     step("making room for experts", 0.8)
     runtime = _make_runtime(command, found, model, layouts, plan, devices)
     try:
         step("reading the tokenizer", 0.95)
-        tokenizer = _load_tokenizer(found.folder)
+        tokenizer = load_tokenizer(found.folder)
     except BaseException:
         runtime.close()
         raise
@@ -165,7 +161,7 @@ def load(
         slots=runtime.slots,
         total_experts=found.total_experts,
         slot_bytes=max(layout.nbytes for layout in layouts),
-        dense_bytes=sum(tensor.nbytes for tensor in _unique_tensors(model)),
+        dense_bytes=sum(tensor.nbytes for tensor in unique_tensors(model)),
         context=plan.context,
         has_template=bool(tokenizer and tokenizer.chat_template),
         notes=tuple(notes),
@@ -269,55 +265,6 @@ def _demand(
     )
 
 
-def _load_dense(found: Inspection, dtype: torch.dtype, device: Device) -> PreTrainedModel:
-    """Everything but the routed experts, by transformers' own loader. Raises ModelError for weights it did not find."""
-    with _quiet_transformers():
-        try:
-            loaded: Any = found.skeleton.model_class.from_pretrained(
-                found.folder.path,
-                config=found.skeleton.config,
-                dtype=dtype,
-                experts_implementation=IMPLEMENTATION,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                output_loading_info=True,
-            )
-            model: PreTrainedModel = loaded[0]
-            report: dict[str, Any] = loaded[1]
-        except Exception as error:  # whatever an architecture, a file or a damaged generation_config.json leads to
-            if memory_ran_out(error):
-                raise
-            raise ModelError(f"transformers could not load {found.folder.name}: {in_short(error)}") from error
-    absent = sorted(report["missing_keys"]) or sorted(str(key) for key in report["mismatched_keys"])
-    if absent:
-        raise ModelError(
-            f"The checkpoint has no usable weights for {', '.join(absent[:3])}"
-            f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}. It is incomplete, or made for another model."
-        )
-    model.requires_grad_(False)
-    model.eval()
-    if device.torch_device.type == "cpu":
-        _own_memory(model)
-    else:
-        torch.nn.Module.to(model, device.torch_device)
-    return model
-
-
-def _own_memory(model: PreTrainedModel) -> None:
-    """Copy every weight out of the mapped file that safetensors hands over: mapped weights would be paged in and out
-    behind the plan's back, and a file that changes on the disk would end the program (SIGBUS)."""
-    tensors = _unique_tensors(model)
-    starts = np.cumsum([0, *(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors)]).tolist()
-    try:
-        memory = host_memory(starts[-1])
-    except OSError as error:
-        raise MemoryPlanError(f"RAM ran out: {starts[-1] / 1e9:.1f} GB for dense weights could not be had.") from error
-    for tensor, start in zip(tensors, starts, strict=False):
-        own = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        tensor.data = own.copy_(tensor.data)
-
-
 def _make_runtime(
     command: LoadModel,
     found: Inspection,
@@ -349,13 +296,15 @@ def _make_runtime(
             unwinding.callback(store.close)
             stages.append((device, store))
         runtime = ExpertRuntime(layouts, slots, found.experts, top_k, command.policy, stages)
-        unwinding.pop_all()  # the runtime closes them
-    runtime.news.hear(told)
-    runtime.share_with_kv(plan.slots_at)
-    for layer, module in enumerate(found.index.modules):
-        attach(model.get_submodule(module.path), layer, runtime)
-    if command.compute_on_miss != "off":
-        runtime.notes += _let_processor_help(found, model, runtime)
+        unwinding.pop_all()
+        unwinding.callback(runtime.close)  # and the stores with it
+        runtime.news.hear(told)
+        runtime.share_with_kv(plan.slots_at)
+        for layer, module in enumerate(found.index.modules):
+            attach(model.get_submodule(module.path), layer, runtime)
+        if command.compute_on_miss != "off":
+            runtime.notes += _let_processor_help(found, model, runtime)
+        unwinding.pop_all()  # whoever loads closes it
     return runtime
 
 
@@ -365,41 +314,8 @@ def _let_processor_help(found: Inspection, model: PreTrainedModel, runtime: Expe
     def compute(layer: int, parameters: Parameters, rows: torch.Tensor) -> torch.Tensor:
         return compute_on_host(modules[layer], parameters, rows)
 
-    try:
-        return runtime.compute_on_miss(compute, int(found.skeleton.config.get_text_config().hidden_size))
-    except BaseException:
-        runtime.close()
-        raise
-
-
-def _load_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerBase | None:
-    if not any((folder.path / name).is_file() for name in TOKENIZER_FILES):
-        return None
-    with _quiet_transformers():
-        try:
-            return AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # any of a dozen kinds, from as many tokenizer classes
-            raise ModelError(f"The tokenizer of {folder.name} cannot be read: {in_short(error)}") from error
-
-
-def _unique_tensors(model: PreTrainedModel) -> list[torch.Tensor]:
-    """Parameters and buffers, tied ones once."""
-    return list({id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values())
+    return runtime.compute_on_miss(compute, int(found.skeleton.config.get_text_config().hidden_size))
 
 
 def _device_name(device: Device) -> str:
     return torch.cuda.get_device_name(device.torch_device) if device.torch_device.type != "cpu" else "CPU"
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Its progress bars and "some weights were not used" are about experts we leave out on purpose."""
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoTokenizer
 
+from engine.dense import TOKENIZER_FILES
 from engine.errors import ModelError, OptionError
 from engine.generation.prompt import prompt_tokens
-from engine.loading import TOKENIZER_FILES, Inspection
+from engine.loading import Inspection
 from engine.messages import ChatMessage
 
 RANDOM_TOKENS = 24  # of a prompt, where the model has no tokenizer

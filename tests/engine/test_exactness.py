@@ -16,11 +16,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from engine.dense import load_dense, load_tokenizer
 from engine.experience import Experience
-from engine.experts.device import make_device
 from engine.experts.store import DiskStore
 from engine.generation.generate import Decoded, Ended, TextGenerator
-from engine.loading import LoadedModel, _load_dense, _load_tokenizer, inspect, load
+from engine.loading import LoadedModel, inspect, load
 from engine.messages import POLICIES, PREDICTORS, LoadModel, Sampling
 from engine.prediction.shape import State
 from tests.families import make_tiny
@@ -157,10 +157,11 @@ def test_the_demo_says_what_the_stock_model_says(demo: Company, monkeypatch: pyt
     monkeypatch.setattr(Moody, "longest", 0.0004)
     used = 0
     found = inspect(str(demo.folder))
-    dense, tokenizer = _load_dense(found, torch.float32, make_device("cpu")), _load_tokenizer(found.folder)
+    dense = load_dense(found.folder, found.skeleton, torch.float32, torch.device("cpu"))
+    tokenizer = load_tokenizer(found.folder)
     monkeypatch.setattr("engine.loading.inspect", lambda source: found)
-    monkeypatch.setattr("engine.loading._load_dense", lambda *arguments: dense)
-    monkeypatch.setattr("engine.loading._load_tokenizer", lambda folder: tokenizer)
+    monkeypatch.setattr("engine.loading.load_dense", lambda *arguments: dense)
+    monkeypatch.setattr("engine.loading.load_tokenizer", lambda folder: tokenizer)
     for policy, predictor, experts, prefetch in MEETINGS[::3]:
         loaded, experience = demo.load(
             demo.tables, experts=experts, policy=policy, predictor=predictor, prefetch=prefetch

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine import loading
 from engine.errors import Cancelled, MemoryPlanError
 from engine.experts.store import DiskStore
 from engine.loading import load
@@ -46,6 +47,23 @@ def test_a_budget_beyond_the_memory_is_refused_in_words(tiny_chat_model: Path, m
     monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=50_000_000))
     with pytest.raises(MemoryPlanError, match=r"Not enough RAM.*GB are missing"):
         load(LoadModel(str(tiny_chat_model), experts="100%"))
+
+
+@pytest.mark.parametrize("step", ["attach", "load_tokenizer"])
+def test_a_fault_after_the_slots_are_made_closes_what_was_opened(
+    tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    closed: list[DiskStore] = []
+    honest = DiskStore.close
+    monkeypatch.setattr(DiskStore, "close", lambda self: closed.append(self) or honest(self))
+
+    def fails(*arguments: object) -> None:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(loading, step, fails)
+    with pytest.raises(RuntimeError, match="no such thing"):
+        load(LoadModel(str(tiny_chat_model), experts="50%"))
+    assert len(closed) == 1
 
 
 def test_cancel_before_the_last_step_closes_what_was_opened(

@@ -152,14 +152,14 @@ def test_cancel_ends_a_load_under_way(
 ) -> None:
     from engine import loading
 
-    reached, go, dense = threading.Event(), threading.Event(), loading._load_dense
+    reached, go, dense = threading.Event(), threading.Event(), loading.load_dense
 
     def slow(*arguments):
         reached.set()
         go.wait(60)
         return dense(*arguments)
 
-    monkeypatch.setattr(loading, "_load_dense", slow)
+    monkeypatch.setattr(loading, "load_dense", slow)
     stage = make(tiny_chat_model)
     stage.choose(str(tiny_chat_model))
     qtbot.keyClick(stage.picker.filter, Qt.Key.Key_Return)

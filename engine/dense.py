@@ -1,0 +1,104 @@
+"""A model but for its routed experts: dense weights in memory of our own, and the tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from engine.errors import MemoryPlanError, ModelError, memory_ran_out
+from engine.experts.forward import IMPLEMENTATION
+from engine.experts.layout import ALIGNMENT
+from engine.experts.memory import host_memory
+from engine.models.folder import ModelFolder
+from engine.models.skeleton import Skeleton, in_short
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
+
+
+def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """Everything but the routed experts, by transformers' own loader, on ``device``. Raises ModelError for weights it
+    did not find, MemoryPlanError when there is no RAM for them."""
+    with _quiet_transformers():
+        try:
+            loaded: Any = skeleton.model_class.from_pretrained(
+                folder.path,
+                config=skeleton.config,
+                dtype=dtype,
+                experts_implementation=IMPLEMENTATION,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+            model: PreTrainedModel = loaded[0]
+            report: dict[str, Any] = loaded[1]
+        except Exception as error:  # whatever an architecture, a file or a damaged generation_config.json leads to
+            if memory_ran_out(error):
+                raise
+            raise ModelError(f"transformers could not load {folder.name}: {in_short(error)}") from error
+    absent = sorted(report["missing_keys"]) or sorted(str(key) for key in report["mismatched_keys"])
+    if absent:
+        raise ModelError(
+            f"The checkpoint has no usable weights for {', '.join(absent[:3])}"
+            f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}. It is incomplete, or made for another model."
+        )
+    model.requires_grad_(False)
+    model.eval()
+    if device.type == "cpu":
+        _own_memory(model)
+    else:
+        torch.nn.Module.to(model, device)
+    return model
+
+
+def _own_memory(model: PreTrainedModel) -> None:
+    """Copy every weight out of the mapped file that safetensors hands over: mapped weights would be paged in and out
+    behind the plan's back, and a file that changes on the disk would end the program (SIGBUS)."""
+    tensors = unique_tensors(model)
+    starts = np.cumsum([0, *(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors)]).tolist()
+    try:
+        memory = host_memory(starts[-1])
+    except OSError as error:
+        raise MemoryPlanError(
+            f"RAM ran out: {starts[-1] / 1e9:.1f} GB for dense weights could not be had. Close other programs, or "
+            "choose a smaller model."
+        ) from error
+    for tensor, start in zip(tensors, starts, strict=False):
+        own = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        tensor.data = own.copy_(tensor.data)
+
+
+def load_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerBase | None:
+    """None where the folder has none. Raises ModelError for one that cannot be read."""
+    if not any((folder.path / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    with _quiet_transformers():
+        try:
+            return AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # any of a dozen kinds, from as many tokenizer classes
+            raise ModelError(f"The tokenizer of {folder.name} cannot be read: {in_short(error)}") from error
+
+
+def unique_tensors(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Parameters and buffers, tied ones once."""
+    return list({id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values())
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Its progress bars and "some weights were not used" are about experts we leave out on purpose."""
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
