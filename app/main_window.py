@@ -19,7 +19,6 @@ from app.chat.empty import EmptyState
 from app.chat.transcript import Transcript
 from app.columns import ROOM_FOR_ALL, Columns
 from app.conversations import Conversations
-from app.dialogs.model_picker import ModelPicker
 from app.drafts import Drafts
 from app.engine_client import EngineClient
 from app.export import Exporter
@@ -55,7 +54,6 @@ class MainWindow(WindowParts):
         self.client, self.theme, self.settings = client, theme, settings
         self._closing = self._closed = False
         self._context_used = 0
-        self._picker: ModelPicker | None = None
         self._first: LoadModel | None = None  # to be loaded once the engine is there
         self.state = ModelState(client, settings, self)
         self.top = TopBar(theme, self.state)
@@ -124,7 +122,7 @@ class MainWindow(WindowParts):
     # ------------------------------------------------------------------------------------------- wiring
 
     def _connect(self) -> None:
-        self.top.pill.clicked.connect(self.open_picker)
+        self.top.pill.clicked.connect(self.surfaces.open_picker)
         self.sidebar.new_chat.connect(self.new_chat)
         self.sidebar.opened.connect(self.open_conversation)
         self.sidebar.export_wanted.connect(self._export_entry)
@@ -137,7 +135,7 @@ class MainWindow(WindowParts):
         self.style_of_answers.changed.connect(self._style_changed)
         self.composer.input.paged.connect(self.transcript.page)
         self.empty.prompt_chosen.connect(self.send)
-        self.empty.choose_model.connect(self.open_picker)
+        self.empty.choose_model.connect(self.surfaces.open_picker)
         self.empty.load_demo.connect(self.surfaces.load_demo)
         self.empty.cancelled.connect(self.state.cancel)
         self.transcript.changed.connect(self._show_centre)
@@ -223,7 +221,7 @@ class MainWindow(WindowParts):
         if not self.transcript.empty:
             actions = [self.tr("Choose a model…")]
             card = self.transcript.add_card("error", self.tr("The model was not loaded"), problem, actions)
-            card.buttons[0].clicked.connect(self.open_picker)
+            card.buttons[0].clicked.connect(self.surfaces.open_picker)
             self.transcript.scroll_to_end()
 
     @Slot(object)
@@ -300,21 +298,6 @@ class MainWindow(WindowParts):
             self.state.cancel()
         self.composer.setFocus()  # the button is about to be Send, and to have nothing to send
 
-    @Slot()
-    def open_picker(self) -> None:
-        if self._picker is None:
-            self._picker = ModelPicker(self.client, self.theme, self.settings, self)
-            if self.state.engine is not None:
-                self._picker.details.advanced.set_cards(self.state.engine.cards)
-            self._picker.load_requested.connect(self.load)
-            self._picker.stop_requested.connect(self.state.cancel)
-        self._picker.open()
-
-    @property
-    def picker(self) -> ModelPicker | None:
-        """The model picker, once it was opened."""
-        return self._picker
-
     @Slot(object)
     def load(self, command: LoadModel) -> None:
         """Load a model in place of the present one; an answer under way is stopped first."""
@@ -352,12 +335,6 @@ class MainWindow(WindowParts):
         session = self.chat.session
         if session.path is not None and session.turns:  # bubbles and their buttons are as large as their letters were
             self.chat.open(session.path)
-
-    @Slot()
-    def forget_picker(self) -> None:
-        """What the picker offers first has changed."""
-        if self._picker is not None:
-            self._picker.forget_choices()
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Tab: what is to be read, then what is to be written, then what lies beside it."""

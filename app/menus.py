@@ -23,7 +23,7 @@ class Menus(QObject):
         conversations = window.conversations
         file = bar.addMenu(self.tr("&File"))
         self._add(file, self.tr("&New chat"), "Ctrl+N", window.new_chat)
-        self._add(file, self.tr("Open &model…"), "Ctrl+L", window.open_picker)
+        self._add(file, self.tr("Open &model…"), "Ctrl+L", surfaces.open_picker)
         file.addSeparator()
         self.copy_all = self._add(file, self.tr("&Copy conversation"), "Ctrl+Shift+C", conversations.copy_all)
         self.export = self._add(file, self.tr("&Export conversation…"), "Ctrl+E", window.export)

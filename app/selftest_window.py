@@ -26,8 +26,8 @@ class WindowSteps:
     def shot(self, name: str, widget: QWidget | None = None) -> None: ...
 
     def step_picker(self) -> str:
-        self.window.open_picker()
-        picker = self.window.picker
+        self.window.surfaces.open_picker()
+        picker = self.window.surfaces.picker
         assert picker is not None
         until(picker.isVisible, 10, "the picker")
         until(lambda: picker.models.rowCount() > 0, 60, "the list of models")

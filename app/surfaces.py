@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Slot
 from app import data_folder, messages
 from app.dialogs.about import show_about
 from app.dialogs.help import show_help
+from app.dialogs.model_picker import ModelPicker
 from app.dialogs.preferences import Preferences
 from app.dialogs.profile import ProfileDialog
 from app.dialogs.welcome import Welcome
@@ -31,6 +32,7 @@ class Surfaces(QObject):
     def __init__(self, window: WindowParts, conversations: Path) -> None:
         super().__init__(window)
         self._window, self._folder = window, conversations
+        self.picker: ModelPicker | None = None
         self.what_if: WhatIfDialog | None = None
         self.preferences: Preferences | None = None
         self.profile: ProfileDialog | None = None
@@ -58,6 +60,25 @@ class Surfaces(QObject):
                     reads=plain.reads,
                 )
             )
+
+    # ------------------------------------------------------------------------------------------------- models
+
+    @Slot()
+    def open_picker(self) -> None:
+        window = self._window
+        if self.picker is None:
+            self.picker = ModelPicker(window.client, window.theme, window.settings, window)
+            if window.state.engine is not None:
+                self.picker.details.advanced.set_cards(window.state.engine.cards)
+            self.picker.load_requested.connect(window.load)
+            self.picker.stop_requested.connect(window.state.cancel)
+        self.picker.open()
+
+    @Slot()
+    def _forget_choices(self) -> None:
+        """What the picker offers first has changed."""
+        if self.picker is not None:
+            self.picker.forget_choices()
 
     # ------------------------------------------------------------------------------------------------ what if
 
@@ -101,7 +122,7 @@ class Surfaces(QObject):
             made.theme_chosen.connect(window.set_theme)
             made.font_size_chosen.connect(window.set_font_size)
             made.columns_chosen.connect(window.columns.choose)
-            made.policy_chosen.connect(window.forget_picker)
+            made.policy_chosen.connect(self._forget_choices)
             made.reload_wanted.connect(self.reload)
             made.data.moved.connect(self._move)
             self.preferences = made
@@ -144,7 +165,7 @@ class Surfaces(QObject):
     def show_welcome(self) -> None:
         window = self._window
         self.welcome = Welcome(window)
-        self.welcome.picker_wanted.connect(window.open_picker)
+        self.welcome.picker_wanted.connect(self.open_picker)
         self.welcome.demo_wanted.connect(self.load_demo)
         self.welcome.destroyed.connect(self._welcome_gone)
         self.welcome.present()

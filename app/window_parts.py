@@ -49,13 +49,6 @@ class WindowParts(QMainWindow):
     def export(self) -> None:
         raise NotImplementedError
 
-    def open_picker(self) -> None:
-        raise NotImplementedError
-
-    def forget_picker(self) -> None:
-        """What the picker offers first has changed."""
-        raise NotImplementedError
-
     def load(self, command: LoadModel) -> None:
         """Load a model in place of the present one; an answer under way is stopped first."""
         raise NotImplementedError

@@ -203,7 +203,7 @@ def test_the_sheet_comes_after_the_message_and_hides_the_panels_from_the_keyboar
 def surfaces(window: MainWindow) -> dict[str, Callable[[], object]]:
     show = window.surfaces
     return {
-        "picker": window.open_picker,
+        "picker": show.open_picker,
         "preferences": show.open_preferences,
         "what if": show.open_what_if,
         "learnt": show.open_profile,

@@ -53,8 +53,8 @@ def look(log: Path, policy: str, folder: Path) -> dict[str, Any]:
     window.start("demo")
     until(lambda: window.state.model is not None, 30, "the model")
 
-    window.open_picker()
-    picker = window.picker
+    window.surfaces.open_picker()
+    picker = window.surfaces.picker
     assert picker is not None
     until(lambda: picker.chosen() is not None, 30, "the list of models")
     picker.details.advanced.fold.click()

@@ -191,13 +191,13 @@ def test_threads(bench: Bench) -> None:
 
 def test_the_picker_offers_the_preferred_policy(bench: Bench) -> None:
     window = bench.start()
-    window.open_picker()
-    assert window.picker is not None
-    window.picker.reject()
+    window.surfaces.open_picker()
+    assert window.surfaces.picker is not None
+    window.surfaces.picker.reject()
     choose(opened(window).policy, "eam")
-    window.open_picker()
-    assert window.picker.choice("demo").policy == "eam"
-    window.picker.reject()
+    window.surfaces.open_picker()
+    assert window.surfaces.picker.choice("demo").policy == "eam"
+    window.surfaces.picker.reject()
 
 
 def test_a_preference_is_used_by_the_real_engine(window: MainWindow, qtbot) -> None:
