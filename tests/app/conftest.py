@@ -98,12 +98,12 @@ class ObedientEngine:
 class Bench:
     """A window and the engine behind it."""
 
-    def __init__(self, data: Path, qtbot) -> None:
+    def __init__(self, data: Path, qtbot, kind: type[ObedientEngine] = ObedientEngine) -> None:
         self.data = data
         made: list[ObedientEngine] = []
 
         def make(emit: Callable[[Event], None]) -> ObedientEngine:
-            made.append(ObedientEngine(emit))
+            made.append(kind(emit))
             return made[0]
 
         self.client = EngineClient(make)
