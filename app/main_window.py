@@ -123,6 +123,7 @@ class MainWindow(WindowParts):
 
     def _connect(self) -> None:
         self.top.pill.clicked.connect(self.surfaces.open_picker)
+        self.client.cache_snapshot.connect(self.top.pill.show_slots)
         self.sidebar.new_chat.connect(self.new_chat)
         self.sidebar.opened.connect(self.open_conversation)
         self.sidebar.export_wanted.connect(self._export_entry)

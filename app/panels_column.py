@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QPoint, Qt, Signal, Slot
@@ -64,6 +65,7 @@ class PanelsColumn(QScrollArea):
         }
         self.replay = Replay(self.experts, background, self)
         self.bound = Bound(client, self.cache, self)
+        self.answered: Path | None = None  # the chat that the present model answered last
         self.windows: dict[str, PanelWindow] = {}
         self._places: dict[str, str] = {}  # of windows, remembered
         self._shown = set(NAMES)
@@ -110,6 +112,7 @@ class PanelsColumn(QScrollArea):
 
     def set_model(self, model: ModelLoaded | None) -> None:
         """The model the panels are about; None: none."""
+        self.answered = None
         self.replay.leave()
         self.bound.set_model(model)
         self.history.forget()
@@ -132,9 +135,6 @@ class PanelsColumn(QScrollArea):
     def is_shown(self, name: str) -> bool:
         """Whether the panel is in the column or in a window, rather than hidden."""
         return name in self._shown
-
-    def is_floating(self, name: str) -> bool:
-        return name in self._floating
 
     @property
     def order(self) -> tuple[str, ...]:

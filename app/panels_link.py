@@ -32,10 +32,17 @@ def connect_panels(panels: PanelsColumn, chat: ChatController) -> None:
         answer = latest()
         return answer.path if answer is not None and not chat.busy else None
 
+    def follow() -> None:
+        """What the engine counts is about the chat that it answered last, which may be another than is read now."""
+        panels.answered = chat.writing_in or panels.answered
+        panels.experts.set_elsewhere(panels.answered not in (None, chat.session.path))
+
     panels.replay.latest = latest
     panels.bound.log = log
     panels.speed.answers = answers
     chat.token_clicked.connect(clicked)
+    chat.session_changed.connect(follow)
+    chat.busy_changed.connect(follow)
     chat.session_changed.connect(panels.chat_changed)
     chat.busy_changed.connect(panels.chat_changed)
     panels.replay.refresh()

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenuBar, QPushButton, QSizeP
 from app.model_state import ModelState
 from app.panels import format
 from app.theme import Theme, font, space
+from engine.messages import CacheSnapshot
 
 MOST_CHARACTERS = 36  # of a model's name; the tool tip has all of it
 
@@ -22,6 +23,7 @@ class ModelPill(QPushButton):
         self._state = state
         self._text = ""
         self._mark = "wait"  # "good", "wait", "none"
+        self._slots: int | None = None  # what the experts have left; None: not told yet
         self.setProperty("kind", "pill")
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFont(font("body", size=13, tabular=True))
@@ -33,9 +35,12 @@ class ModelPill(QPushButton):
     @Slot()
     def refresh(self) -> None:
         state = self._state
+        if state.model is None:
+            self._slots = None
         if state.model is not None:
             model = state.model
-            here, all_ = model.slots * model.slot_bytes, model.total_experts * model.slot_bytes
+            slots = model.slots if self._slots is None else self._slots
+            here, all_ = slots * model.slot_bytes, model.total_experts * model.slot_bytes
             experts = self.tr("experts %1 of %2").replace("%1", format.size(here)).replace("%2", format.size(all_))
             if here >= all_:
                 experts = self.tr("all experts at hand, %1").replace("%1", format.size(all_))
@@ -55,6 +60,13 @@ class ModelPill(QPushButton):
         self.setAccessibleName(self.tr("Model: %1").replace("%1", text))
         self.updateGeometry()
         self.update()
+
+    @Slot(object)
+    def show_slots(self, snapshot: CacheSnapshot) -> None:
+        """A conversation that grows takes slots from the experts."""
+        if self._state.model is not None and snapshot.slots != self._slots:
+            self._slots = snapshot.slots
+            self.refresh()
 
     def sizeHint(self) -> QSize:
         return QSize(self.fontMetrics().horizontalAdvance(self._text) + space(16), 30)

@@ -38,6 +38,7 @@ class ExpertsPanel(Panel):
         self._snapshot: ExpertSnapshot | None = None
         self._model: ModelLoaded | None = None
         self._moment: tuple[ExpertSnapshot, int] | None = None  # replayed, and of how many
+        self._elsewhere = False  # what goes on now is of another chat than the one on the screen
         self._seen = 0  # bits of cells that there were: the legend explains a mark once there has been one
         self.heading = Heading(self.tr("Experts"), theme)
         self.switch = SegmentedSwitch(
@@ -81,6 +82,7 @@ class ExpertsPanel(Panel):
         self._model = model
         self._snapshot = None
         self._moment = None
+        self._elsewhere = self.heatmap.elsewhere = False
         self._seen = 0
         self._show_body(model is not None)
         beside_a_card = model is not None and model.device != "CPU"
@@ -99,6 +101,12 @@ class ExpertsPanel(Panel):
         """Show the experts as they are now; costs nothing while hidden."""
         self._snapshot = snapshot
         self.mark_stale()
+
+    def set_elsewhere(self, elsewhere: bool) -> None:
+        """Whether the uses are those of another chat than the one on the screen."""
+        if elsewhere != self._elsewhere:
+            self._elsewhere = self.heatmap.elsewhere = elsewhere
+            self.mark_stale()
 
     # ------------------------------------------------------------------------------------------ the past
 
@@ -172,9 +180,9 @@ class ExpertsPanel(Panel):
             "decode": self.tr("decode"),
             "idle": self.tr("idle"),
         }[snapshot.phase]
-        if snapshot.phase == "prefill" or not snapshot.token:
-            return phase
-        return self.tr("token {token} · {phase}").format(token=format.count(snapshot.token), phase=phase)
+        if snapshot.phase != "prefill" and snapshot.token:
+            phase = self.tr("token {token} · {phase}").format(token=format.count(snapshot.token), phase=phase)
+        return self.tr("another chat · {words}").format(words=phase) if self._elsewhere else phase
 
     def _choose(self, index: int) -> None:
         self.heatmap.set_mode(_MODES[index])

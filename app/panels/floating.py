@@ -14,8 +14,6 @@ from app.theme import space
 if TYPE_CHECKING:
     from app.panels.parts import Panel
 
-WIDEST = 16_777_215  # px, Qt's own
-
 
 class PanelWindow(QWidget):
     """Holds ``panel`` until ``release``."""

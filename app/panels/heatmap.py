@@ -61,6 +61,7 @@ class Heatmap(QWidget):
         self._snapshot: ExpertSnapshot | None = None
         self._mode = Mode.TOKEN
         self._knows_where = True
+        self.elsewhere = False  # answer and chat are not those on the screen
         self.waiting = self.tr("on disk")  # where an expert is that is not on the device
         self._grid: grid.Grid | None = None
         self._canvas: Canvas | None = None
@@ -254,10 +255,12 @@ class Heatmap(QWidget):
         }[last]
 
     def _uses(self, uses: int) -> str:
+        there = self.elsewhere and self._knows_where  # a replayed answer is on the screen
+        answer = self.tr("in the other chat's answer") if there else self.tr("in this answer")
         span = {
-            Mode.TOKEN: self.tr("in this answer"),
-            Mode.ANSWER: self.tr("in this answer"),
-            Mode.CHAT: self.tr("in this chat"),
+            Mode.TOKEN: answer,
+            Mode.ANSWER: answer,
+            Mode.CHAT: self.tr("in the other chat") if there else self.tr("in this chat"),
             Mode.TOTAL: self.tr("since the model was loaded"),
         }[self._mode]
         if uses == 0:

@@ -12,12 +12,14 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QWidget
 
 from app.main_window import MainWindow
+from app.panels.cells import Mode
 from app.panels_column import NAMES, PanelsColumn
 from app.settings import Settings
 from engine.messages import (
     CacheCounters,
     CacheSnapshot,
     ExpertSnapshot,
+    LoadModel,
     MemoryBar,
     MemorySnapshot,
     PrefillProgress,
@@ -225,3 +227,35 @@ def test_speed_lists_the_answers_of_the_chat(bench: Bench, panels: PanelsColumn,
     assert panels.speed.prefill.text() == "prefill 25.0 / s"
     bench.window.new_chat()
     assert panels.speed.listed() == []
+
+
+def test_what_another_chat_asked_of_the_experts_is_told_to_be_its(bench: Bench, panels: PanelsColumn, qtbot) -> None:
+    QTest.keyClicks(bench.window.composer.input, "Hello")
+    QTest.keyClick(bench.window.composer.input, Qt.Key.Key_Return)
+    bench.engine.emit(Started(bench.engine.asked.request_id, 10, 0))
+    say_something(bench, 3)
+    bench.engine.finish("Good day")
+    qtbot.waitUntil(lambda: not bench.window.chat.busy)
+    first = bench.window.chat.session.path
+    assert first is not None
+    qtbot.waitUntil(lambda: panels.experts.heading.note == "token 3 · decode")
+    panels.experts.set_mode(Mode.CHAT)
+    assert "used 3 times in this chat" in panels.experts.heatmap.describe(0, 0)
+    bench.window.new_chat()
+    assert panels.experts.heading.note == "another chat · token 3 · decode"
+    assert "used 3 times in the other chat" in panels.experts.heatmap.describe(0, 0)
+    bench.window.open_conversation(first)
+    qtbot.waitUntil(lambda: panels.experts.heading.note == "token 3 · decode")
+    bench.window.new_chat()
+    bench.window.load(LoadModel("demo"))
+    qtbot.waitUntil(lambda: bench.window.state.model is not None)
+    assert "another chat" not in panels.experts.heading.note
+
+
+def test_the_bar_above_tells_how_much_the_experts_have_left(bench: Bench, panels: PanelsColumn, qtbot) -> None:
+    bar = bench.window.top.pill
+    assert "experts 22 MB of 86 MB" in bar.accessibleName()
+    bench.engine.emit(CacheSnapshot(CacheCounters(), None, None, None, None, 120, 120))
+    qtbot.waitUntil(lambda: "experts 11 MB of 86 MB" in bar.accessibleName())
+    bench.window.load(LoadModel("demo"))
+    qtbot.waitUntil(lambda: "experts 22 MB of 86 MB" in bar.accessibleName())
