@@ -120,3 +120,22 @@ def test_killed_while_answering_nothing_acknowledged_is_lost(tmp_path: Path, tin
     messages = list(read_conversation(path).messages.values())
     assert messages[0].text == "Precious words"
     assert len(messages) <= 2
+
+
+def test_a_load_takes_the_place_of_the_one_under_way_and_its_end_is_told_once(
+    window: MainWindow, tiny_chat_model: Path, qtbot
+) -> None:
+    state, source = window.state, str(tiny_chat_model)
+    loaded: list[int] = []
+    refused: list[str] = []
+    state.loaded.connect(lambda model: loaded.append(model.slots))
+    state.refused.connect(refused.append)
+    window.load(LoadModel(source, experts="8 slots"))
+    window.load(LoadModel(source, experts="10 slots"))
+    qtbot.waitUntil(lambda: state.model is not None or bool(refused), timeout=30_000)
+    assert (loaded, refused, window.settings.last_experts) == ([10], [], "10 slots")
+    window.load(LoadModel(source, experts="8 slots"))
+    window.load(LoadModel("/nowhere"))
+    qtbot.waitUntil(lambda: bool(refused), timeout=30_000)
+    assert state.model is None and "/nowhere" in state.problem
+    assert (loaded, window.settings.last_experts, window.settings.loading_source) == ([10], "10 slots", "")
