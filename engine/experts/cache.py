@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.experts.lowest import lowest
 from engine.experts.policies import Policy
 from engine.experts.records import Phase
 
 RING = 16  # slots that a streaming prompt passes through, at most
-FEW = 6  # up to so many, looking for the lowest again and again is faster than parting them all
 
 
 class Lease(NamedTuple):
@@ -380,22 +380,3 @@ class ExpertCache:
                 self._early[unused] = False
                 self._brought -= len(unused)
         return slots
-
-
-def lowest(values: np.ndarray, count: int) -> np.ndarray:
-    """Where the ``count`` lowest values are, among equals the first ones: who, not in which order."""
-    rest = values.copy()
-    if count <= FEW:
-        found = np.empty(count, dtype=np.int64)
-        for number in range(count):
-            found[number] = one = rest.argmin()
-            rest[one] = np.inf
-        return found
-    rest.partition(count - 1)
-    highest = rest[count - 1]
-    found = (values <= highest).nonzero()[0]
-    if len(found) > count:
-        below = values[found] < highest
-        equal = found[~below]
-        found = np.concatenate([found[below], equal[: count - int(np.count_nonzero(below))]])
-    return found

@@ -15,8 +15,9 @@ import numpy as np
 from engine.experts.arena import Arena
 from engine.experts.cache import ExpertCache, Lease
 from engine.experts.device import Device
-from engine.experts.layout import Parameters
+from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.on_miss import Helper
+from engine.experts.policies import make_policy
 from engine.experts.records import Account
 from engine.experts.transfer import Fetch, Transfer
 
@@ -26,18 +27,46 @@ Claim: TypeAlias = Callable[[int, int], Fetch | None]  # layer, key -> the early
 
 @dataclass(slots=True, eq=False)
 class Room:
-    """Equal layouts on one device share a room. helper: computes some of what decode misses; None: all is fetched."""
+    """Equal layouts on one device share a room.
+
+    full: slots while the KV cache is empty. helper: computes some of what decode misses; None: all is fetched.
+    streaming: this pass is a prompt that wants more experts than there are slots, see ``ExpertCache.waves``.
+    """
 
     arena: Arena
     cache: ExpertCache
     transfer: Transfer
     device: Device
+    full: int
     helper: Helper | None = None
+    streaming: bool = False
 
     @property
     def may_give(self) -> bool:
         """Whether it can give memory of a card back, and still has some."""
         return self.device.on_card and self.arena.slots > self.arena.piece
+
+
+def make_room(
+    layout: ExpertLayout,
+    slots: int,
+    shape: tuple[int, int],
+    policy: str,
+    transfer: Transfer,
+    whole_layers: bool,
+) -> Room:
+    """An empty room with so many slots, fewer where the device has no memory for them. Raises MemoryPlanError when it
+    has none for one.
+
+    shape: layers and experts of the model. whole_layers: each layer's experts have their slots in one piece of memory.
+    What waits in RAM under the room follows its cache.
+    """
+    device, (layers, experts) = transfer.device, shape
+    arena = Arena(layout, slots, device, experts if whole_layers else 1)
+    cache = ExpertCache(arena.slots, layers, experts, make_policy(policy, layers, experts))
+    if transfer.tier is not None:
+        transfer.tier.follow(layout, cache.policy.priority, cache.resident_mask)
+    return Room(arena, cache, transfer, device, arena.slots)
 
 
 class _Wave:
@@ -58,7 +87,6 @@ class Dispatch:
         layer: int,
         wanted: np.ndarray,
         counts: np.ndarray,
-        streaming: bool,
         claim: Claim | None,
         helped: bool = False,
     ) -> None:
@@ -72,8 +100,8 @@ class Dispatch:
             self.account.on_host += self._lent
             outside = np.isin(wanted, list(self._lent))
         self._room, self._layer, self._claim = room, layer, claim
-        self._streaming = streaming
-        self._leases = room.cache.waves(layer, wanted, counts, streaming, outside)
+        self._streaming = room.streaming
+        self._leases = room.cache.waves(layer, wanted, counts, room.streaming, outside)
         self._open: deque[_Wave] = deque()
         try:
             self._open_next()

@@ -10,20 +10,16 @@ from contextlib import suppress
 import numpy as np
 
 from engine.errors import Cancelled, MemoryPlanError
-from engine.experts.arena import Arena
-from engine.experts.cache import ExpertCache
 from engine.experts.device import Device
 from engine.experts.foresight import Foresight
 from engine.experts.helping import Compute, let_processor_help
-from engine.experts.host_tier import HostTier
 from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.news import News
 from engine.experts.observer import Observer
-from engine.experts.policies import make_policy
 from engine.experts.prefetch import Prefetcher
 from engine.experts.records import PassRecord, Phase
 from engine.experts.resident import Resident
-from engine.experts.rooms import Dispatch, Room, Served
+from engine.experts.rooms import Dispatch, Room, Served, make_room
 from engine.experts.stages import shares, stage_of
 from engine.experts.store import Store
 from engine.experts.transfer import Transfer
@@ -56,24 +52,18 @@ class ExpertRuntime:
         ]
         self.reads = stages[0][1].describe()
         self._owners = [stage_of(layer, experts, len(stages)) for layer in range(layers)]
-        largest = max(layout.nbytes for layout in layouts)
         for device, _ in stages:
-            device.prepare(largest)
-        rooms: dict[tuple[ExpertLayout, int], Room] = {}
+            device.prepare(max(layout.nbytes for layout in layouts))
         self._all_fit = (
             len(stages) == 1
             and stages[0][0].on_card
             and all(count == experts * sum(other == layout for other in layouts) for layout, count in slots.items())
         )
+        rooms: dict[tuple[ExpertLayout, int], Room] = {}
         for layout, count in slots.items():
             for stage, share in enumerate(shares(count, layouts, layout, self._owners, len(stages))):
-                device = stages[stage][0]
-                arena = Arena(layout, share, device, experts if self._all_fit else 1)
-                cache = ExpertCache(arena.slots, layers, experts, make_policy(policy, layers, experts))
-                rooms[layout, stage] = Room(arena, cache, self._transfers[stage], device)
-                tier = stages[stage][1]
-                if isinstance(tier, HostTier):
-                    tier.follow(layout, cache.policy.priority, cache.resident_mask)
+                transfer = self._transfers[stage]
+                rooms[layout, stage] = make_room(layout, share, (layers, experts), policy, transfer, self._all_fit)
         self._rooms = list(rooms.values())
         self.notes: list[str] = []
         self.news = News(self.notes, *(device.notes for device, _ in stages))
@@ -88,9 +78,7 @@ class ExpertRuntime:
             self.observer.add_follower(room.cache.policy)
         self._ahead = Prefetcher(self._rooms_of, self._owners, experts, top_k)
         self._foresight: Foresight | None = None
-        self._streaming = [False] * len(self._rooms)
         self._learning = False  # from this pass, what the link has time for
-        self._full = [room.arena.slots for room in self._rooms]
         self._share_at: Callable[[int], float] = lambda context: 1.0
         self._stop_wanted: Callable[[], bool] = lambda: False
         self._everybody: Resident | None = None  # kept while nobody leaves
@@ -136,9 +124,9 @@ class ExpertRuntime:
         self.observer.begin_pass(phase, tokens)
         self._ahead.begin_pass()
         self._make_way(self._share_at(context))
-        for number, room in enumerate(self._rooms):
+        for room in self._rooms:
             room.cache.begin_pass(phase)
-            self._streaming[number] = phase == "prefill" and room.cache.streams(self.observer.top_k, tokens)
+            room.streaming = phase == "prefill" and room.cache.streams(self.observer.top_k, tokens)
         if phase == "prefill":
             self._ahead.before(0)
         self._began = time.perf_counter()
@@ -256,7 +244,7 @@ class ExpertRuntime:
         it grows, and taken again when there is room for another piece and a half, so that a length that goes up and
         down by a little moves nothing."""
         for number, room in enumerate(self._rooms):
-            arena, full = room.arena, self._full[number]
+            arena, full = room.arena, room.full
             wanted = full if share >= 1 else max(1, int(share * full))
             if wanted >= arena.slots and wanted < min(full, arena.slots + arena.piece * 3 // 2):
                 continue
@@ -269,7 +257,7 @@ class ExpertRuntime:
                 try:
                     arena.resize(target)
                 except MemoryPlanError:  # somebody else has the memory now: we go on with what there is
-                    self._full[number] = target = arena.slots
+                    room.full = target = arena.slots
             self._resize(number, target)
 
     @property
@@ -285,8 +273,8 @@ class ExpertRuntime:
                 continue
             self._ahead.settle()
             room.device.synchronize()
-            self._full[number] = arena.slots - arena.piece
-            self._resize(number, self._full[number])
+            room.full = arena.slots - arena.piece
+            self._resize(number, room.full)
             room.cache.begin_request()  # a log says anew who is where, and cannot say who streamed in
         for room in self._rooms:
             room.device.release_unused()
@@ -309,15 +297,13 @@ class ExpertRuntime:
         rooms = self._rooms_of[layer]
         claim = self._ahead.claim if self._ahead.anybody_for(layer) else None
         if len(rooms) == 1:
-            streaming = self._streaming[self._rooms.index(rooms[0])] if len(self._rooms) > 1 else self._streaming[0]
-            dispatches.append(Dispatch(rooms[0], layer, experts, counts, streaming, claim, self._learning))
+            dispatches.append(Dispatch(rooms[0], layer, experts, counts, claim, self._learning))
             return
         owner = self._owners[layer][experts]
         for number, room in enumerate(rooms):
             ours = owner == number
             if ours.any():
-                streaming = self._streaming[self._rooms.index(room)]
-                dispatches.append(Dispatch(room, layer, experts[ours], counts[ours], streaming, claim, self._learning))
+                dispatches.append(Dispatch(room, layer, experts[ours], counts[ours], claim, self._learning))
 
     # ------------------------------------------------------------------------------------- before and between
 

@@ -136,7 +136,7 @@ class Transfer:
         """cpus: processors the readers stay on, those near the device; empty: wherever the system puts them."""
         self._store = store
         self.tier = store if isinstance(store, HostTier) else None
-        self._device = device
+        self.device = device
         self._cpus = cpus
         self._lock = threading.Lock()
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # one for each job; False: go home
@@ -292,11 +292,11 @@ class Transfer:
                 source = self.tier.lend(fetch.layer, fetch.expert)
                 lent = source is not None
             if source is None:
-                source = self._device.landing(fetch.arena, fetch.slot)
+                source = self.device.landing(fetch.arena, fetch.slot)
                 fetch.nbytes = self._store.read(fetch.layer, fetch.expert, source)
             else:
                 fetch.nbytes = source.nbytes
-            fetch.arrival = self._device.deliver(source, fetch.arena, fetch.slot)
+            fetch.arrival = self.device.deliver(source, fetch.arena, fetch.slot)
         except BaseException as met:  # told to whoever waits, whatever it is
             error = met
         copy = None if fetch.arrival is None else _Copy(fetch, fetch.arrival, lent)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.experts.cache import ExpertCache, lowest
+from engine.experts.cache import ExpertCache
+from engine.experts.lowest import lowest
 from engine.experts.policies import POLICIES, Policy, make_policy
 from engine.experts.policies.activation import ActivationRatio
 from engine.experts.policies.frequency import AgedFrequency
