@@ -20,6 +20,8 @@ from engine.sessions.conversation import Turn, new_id
 
 log = logging.getLogger("greenroom.chat")
 
+LONG_TAIL = 60  # turns; more are built anew from the end, as time allows
+
 
 class Answering(QObject):
     """One answer at a time, which goes on while another conversation is shown; ``showing`` says which one is."""
@@ -27,6 +29,7 @@ class Answering(QObject):
     busy_changed = Signal(bool)
     context_used = Signal(int)  # tokens, in the conversation that is shown
     finished = Signal(object)  # Finished, after it was shown
+    put_back = Signal(str)  # there is no answer, and so much stands there again that it is to be shown at this message
 
     def __init__(
         self,
@@ -162,7 +165,10 @@ class Answering(QObject):
             at = next((at for at, turn in enumerate(live.session.turns) if turn.last.id == live.parent), None)
             others = live.session.turns[at + 1 :] if at is not None and live.before is None else ()
             again = [live.before] if live.before is not None else others
-            self._views.replace_from(view, again)
+            if len(again) > LONG_TAIL:
+                self.put_back.emit(again[0].id)
+            else:
+                self._views.replace_from(view, again)
             self.tell(event.text)
         elif live.session.path is not None:
             self._untold[live.session.path] = event.text

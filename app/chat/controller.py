@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.background import Background
 from app.chat.answer import AnswerView
-from app.chat.answering import Answering
+from app.chat.answering import LONG_TAIL, Answering
 from app.chat.cards import UserBubble
 from app.chat.editing import Editing
 from app.chat.opening import Opening
@@ -27,8 +27,6 @@ from app.engine_client import EngineClient
 from engine.errors import SessionError
 from engine.messages import ChatMessage, Sampling
 from engine.sessions.conversation import Turn
-
-LONG_TAIL = 60  # turns; more are built anew from the end, as time allows
 
 
 class ChatController(QObject):
@@ -70,6 +68,7 @@ class ChatController(QObject):
         self._answering.busy_changed.connect(self.busy_changed)
         self._answering.context_used.connect(self.context_used)
         self._answering.finished.connect(self.finished)
+        self._answering.put_back.connect(self._show_anew)
 
     @property
     def busy(self) -> bool:
@@ -172,6 +171,11 @@ class ChatController(QObject):
         at = next((at for at, turn in enumerate(turns) if message in (m.id for m in turn.messages)), None)
         self._transcript.show_messages(makers, characters, at)
 
+    @Slot(str)
+    def _show_anew(self, message: str) -> None:
+        self.views.begin(self.session)
+        self._show_all(message)
+
     def _show_context_used(self) -> None:
         last = next((m for m in reversed(self.session.messages) if m.timings is not None), None)
         self.context_used.emit(last.timings.prompt_tokens + last.timings.answer_tokens if last and last.timings else 0)
@@ -199,8 +203,7 @@ class ChatController(QObject):
         self._editing.end()
         at = next(at for at, turn in enumerate(session.turns) if versions[number] in (m.id for m in turn.messages))
         if len(session.turns) - at > LONG_TAIL:
-            self.views.begin(session)
-            self._show_all(versions[number])
+            self._show_anew(versions[number])
         else:
             others = self.views.replace_from(view, session.turns[at:], hold=True)
             if others[0].turn_actions.versions is not None:

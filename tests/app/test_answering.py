@@ -196,3 +196,17 @@ def test_deleted_again_while_its_answer_is_being_stopped_a_chat_is_not_shown(ben
     assert window.chat.session.path is None and not views(window, UserBubble)
     window.conversations.undo()
     assert path.exists()
+
+
+def test_a_refusal_at_the_start_of_a_long_chat_makes_no_more_than_is_seen(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    path = talk(window, *(f"{'question' if n % 2 == 0 else 'answer'} {n}" for n in range(600)))
+    window.open_conversation(path, "m1")
+    qtbot.waitUntil(lambda: window.chat.session.path == path)
+    window.chat.regenerate("m1")
+    assert len(window.transcript.column) == 2
+    refuse(bench, window, qtbot)
+    assert len(window.transcript.column) == 601  # and a card
+    assert len(window.transcript.column.widgets()) < 100
+    assert "answer 1" in [view.text for view in views(window, AnswerView)]
+    assert [turn.text for turn in window.chat.session.turns][-1] == "answer 599"
