@@ -18,6 +18,7 @@ from typing import Literal
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetricsF, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QStyleFactory
+from shiboken6 import isValid
 
 from app.colors import DARK, LIGHT, Colors
 from app.stylesheet import stylesheet as _stylesheet
@@ -198,6 +199,7 @@ class Theme(QObject):
             # a new style sheet gives widgets back the fonts they were made with
             own = [w for w in app.allWidgets() if w.testAttribute(Qt.WidgetAttribute.WA_SetFont)]
             fonts = [(widget, widget.font()) for widget in own if widget.font().pixelSize() > 0]
+            focused = app.focusWidget()
             app.setPalette(palette(self.colors))
             app.setStyleSheet(stylesheet(self.colors))
             for widget, look in fonts:
@@ -205,3 +207,5 @@ class Theme(QObject):
                     look.setPixelSize(round(round(look.pixelSize() / before) * _scale))
                 if widget.font() != look:
                     widget.setFont(look)
+            if focused is not None and isValid(focused) and focused.isVisible() and not focused.hasFocus():
+                focused.setFocus()  # a box of buttons is laid out anew with a style sheet, and the keyboard had left it

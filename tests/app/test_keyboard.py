@@ -229,6 +229,33 @@ def test_dialogs_are_walked_seen_and_left_by_keyboard(surface: str, bench: Bench
     qtbot.waitUntil(lambda: window.findChildren(QDialog) == [] or not dialog.isVisible())
 
 
+def test_another_theme_leaves_the_keyboard_where_it_is(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    window.surfaces.show_about()
+    sheet = next(dialog for dialog in window.findChildren(SmallDialog) if dialog.isVisible())
+    activate(sheet, qtbot)
+    before = QApplication.focusWidget()
+    for mode in ("dark", "light"):
+        window.set_theme(mode)
+        QApplication.processEvents()
+        assert QApplication.focusWidget() is before
+    sheet.reject()
+
+
+def test_the_download_is_walked_and_left_by_keyboard(bench: Bench, qtbot) -> None:
+    window = bench.start()
+    window.surfaces.open_picker()
+    picker = window.surfaces.picker
+    assert picker is not None
+    picker.download_button.click()
+    dialog = picker.download_dialog
+    activate(dialog, qtbot)
+    check_all(dialog)
+    QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Escape)
+    assert not dialog.isVisible() and picker.isVisible()
+    picker.reject()
+
+
 def test_enter_closes_a_sheet_that_is_only_read(bench: Bench, qtbot) -> None:
     window = bench.start()
     for show in (window.surfaces.show_keys, window.surfaces.show_about):
