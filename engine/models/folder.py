@@ -83,7 +83,10 @@ def _resolve(source: str) -> Path:
     snapshot = _hub_snapshot(source)
     if snapshot:
         return snapshot
-    raise ModelError(f"There is no folder {source}, and no model of that name in the hub cache.")
+    raise ModelError(
+        f"There is no folder {source}, and no model of that name in the hub cache. Check how it is written; a model on "
+        "the hub must be downloaded first, in the window or with `hf download`."
+    )
 
 
 def open_folder(path: Path) -> ModelFolder:

@@ -30,7 +30,9 @@ def remove_leftovers(folder: Path) -> None:
 
 def into_place(partial: Path, folder: Path) -> None:
     """Make a model's files durable, then show them all at once under their final name."""
+    usual = partial.stat().st_mode & 0o666  # of what the user's programs write; safetensors keeps others from reading
     for path in partial.iterdir():
+        path.chmod(usual)
         make_durable(path)
     try:
         partial.rename(folder)

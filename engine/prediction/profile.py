@@ -157,9 +157,10 @@ def read_profile(path: Path) -> Profile:
             profile.tables.update({name: arrays[name] for name in arrays.files if name != _META})
             return profile
     except FileNotFoundError:
-        raise ProfileError(f"There is no file {path}.") from None
+        raise ProfileError(f"There is no file {path}. Name one that was exported.") from None
     except OSError as error:
-        raise ProfileError(f"{path.name} cannot be read: {error.strerror or error}.") from error
+        why = "it is a folder; name a file that was exported" if path.is_dir() else error.strerror or str(error)
+        raise ProfileError(f"{path.name or path} cannot be read: {why}.") from error
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -256,8 +257,11 @@ def _written(profile: Profile, path: Path | None) -> None:
     try:
         save_profile(profile, path)
     except OSError as error:
-        where = path or profile_path(profile.signature)
-        raise ProfileError(f"{where} cannot be written: {error.strerror or error}.") from error
+        where = (path or profile_path(profile.signature)).absolute()
+        why = error.strerror or str(error)
+        if not where.parent.is_dir():
+            why = f"there is no folder {where.parent}; make it, or name another place"
+        raise ProfileError(f"{where} cannot be written: {why}.") from error
 
 
 def _within_bounds(tables: State) -> tuple[State, list[str]]:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from engine.errors import SessionError
 from engine.sessions.filelock import try_lock
-from engine.sessions.records import encode_record, parse_record, read_header
+from engine.sessions.records import LONGEST_LINE, encode_record, parse_record, read_header
 
 log = logging.getLogger("greenroom.sessions")
 
@@ -62,6 +62,10 @@ class AppendFile:
 
     def write(self, line: bytes) -> None:
         """Put what is kept and then this line on the disk, for good. SessionError when that cannot be promised."""
+        if len(line) > LONGEST_LINE:
+            raise SessionError(
+                f"A message of {len(line) / 1e6:.0f} MB is too long to be saved; {LONGEST_LINE / 1e6:.0f} MB can be."
+            )
         with self._lock:
             if os.fstat(self._descriptor).st_nlink == 0:
                 raise SessionError(f"“{self.path.name}” was deleted while it was open; nothing more is saved in it.")
@@ -220,10 +224,12 @@ def failure(path: Path, error: OSError) -> SessionError:
     name = f"“{path.name}”"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         text = f"The disk is full, so {name} could not be saved. Free some space; what was saved before is intact."
+    elif isinstance(error, FileNotFoundError) and not path.absolute().parent.is_dir():
+        text = f"There is no folder {path.absolute().parent} for {name}. Make it, or name another place."
     elif isinstance(error, FileNotFoundError):
-        text = f"{name} is not there any more."
-    elif isinstance(error, IsADirectoryError):
-        text = f"{name} is a folder, not a conversation."
+        text = f"There is no file {name} in {path.absolute().parent}: it was moved or deleted, or has another name."
+    elif isinstance(error, IsADirectoryError) or (isinstance(error, PermissionError) and path.is_dir()):
+        text = f"{path} is a folder, not a conversation. Name the file of one, which ends in .jsonl."
     elif isinstance(error, PermissionError) or error.errno == errno.EROFS:
         text = f"Greenroom is not allowed to use {name} in {path.parent}; check the rights of file and folder."
     else:
@@ -256,11 +262,11 @@ def _check_and_mend(path: Path, descriptor: int) -> None:
         with path.open("rb") as file:
             read_header(file, path.name)
             size = file.seek(0, os.SEEK_END)
-            whole = _end_of_last_line(file, size)
+            whole = end_of_last_line(file, size)
             if whole == size:
                 return
             file.seek(whole)
-            tail = file.read()
+            tail = file.read(min(size - whole, LONGEST_LINE + 1))
         if parse_record(tail) is not None:
             os.write(descriptor, b"\n")  # complete; only the line's end is missing
         else:
@@ -269,7 +275,7 @@ def _check_and_mend(path: Path, descriptor: int) -> None:
         raise failure(path, error) from error
 
 
-def _end_of_last_line(file: BinaryIO, size: int) -> int:
+def end_of_last_line(file: BinaryIO, size: int) -> int:
     """Offset after the last newline in the file."""
     position = size
     while position > 0:

@@ -14,8 +14,10 @@ from engine.sessions import appendfile
 from engine.sessions.conversation import Conversation, title_of
 from engine.sessions.outline import outline
 from engine.sessions.reader import read_conversation, read_records
-from engine.sessions.records import parse_record
+from engine.sessions.records import LONGEST_LINE, parse_record
 from engine.sessions.webpage import SPEAKERS, Split, as_html, no_thoughts, note_of
+
+_PIECE = 1 << 20  # bytes copied at a time
 
 
 def export_jsonl(path: Path, target: Path) -> None:
@@ -24,11 +26,7 @@ def export_jsonl(path: Path, target: Path) -> None:
     for _ in read_records(path, passes=False):
         break  # refuses what is no log before the target is touched
     with _written_whole(path, target) as out:
-        for line in _lines(path):
-            if line.endswith(b"\n"):
-                out.write(line)
-            elif parse_record(line) is not None:
-                out.write(line + b"\n")  # complete; only the line's end is missing
+        _copy_lines(path, out)
 
 
 def export_markdown(
@@ -75,10 +73,19 @@ def _write_text(source: Path, target: Path, text: str) -> None:
         out.write(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _copy_lines(path: Path, out: BinaryIO) -> None:
+    """Every byte of the whole lines, and a last one that is complete but for its end."""
     try:
         with path.open("rb") as file:
-            yield from file
+            size = file.seek(0, os.SEEK_END)
+            left = whole = appendfile.end_of_last_line(file, size)
+            file.seek(0)
+            while left and (piece := file.read(min(left, _PIECE))):
+                out.write(piece)
+                left -= len(piece)
+            tail = file.read(min(size - whole, LONGEST_LINE))
+            if tail and parse_record(tail) is not None:
+                out.write(tail + b"\n")
     except OSError as error:
         raise appendfile.failure(path, error) from error
 

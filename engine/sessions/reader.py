@@ -17,7 +17,7 @@ from engine.errors import SessionError
 from engine.messages import CacheCounters, Timings
 from engine.sessions import appendfile, packing
 from engine.sessions.conversation import Conversation, Message, title_of
-from engine.sessions.records import PASS_PREFIX, Header, parse_record, read_header
+from engine.sessions.records import PASS_PREFIX, Header, lines_of, parse_record, read_header
 
 _T = TypeVar("_T")
 _REASONS = ("end", "length", "stopped", "error")
@@ -81,7 +81,7 @@ class Records:
             with self.path.open("rb") as file:
                 self.header = read_header(file, self.path.name)
                 self.damaged += self.header is None
-                for line in file:
+                for line in lines_of(file):
                     if not self._passes and line.startswith(PASS_PREFIX):
                         continue
                     record = parse_record(line)

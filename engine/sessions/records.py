@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
@@ -14,8 +14,10 @@ from engine.errors import SessionError
 
 VERSION = 1
 PASS_PREFIX = b'{"type":"pass"'  # pass records start so, to be skipped without parsing
+LONGEST_LINE = 64 << 20  # bytes; nothing that is longer was written here, and nothing that is longer is read whole
 _RESCUE_LINES = 100  # looked at when the first line is damaged
-_LONGEST = 1 << 24  # bytes of these lines: a file of many gigabytes without a line's end is no log
+_PIECE = 1 << 20
+_SHOWN = 40  # of a line that is too long
 KNOWN_TYPES = frozenset({"header", "message", "model", "start", "delta", "pass", "choice", "title"})
 
 
@@ -57,6 +59,8 @@ def parse_header(line: bytes, name: str) -> Header:
     """Read the first line of the file called ``name``. SessionError when this is no log, or a newer program's."""
     record = parse_record(line)
     if record is None or record["type"] != "header" or not isinstance(record.get("version"), int):
+        if not line:
+            raise SessionError(f"“{name}” is not a Greenroom conversation: it is empty.")
         raise SessionError(f"“{name}” is not a Greenroom conversation: its first line says nothing Greenroom knows.")
     if record["version"] > VERSION:
         raise SessionError(
@@ -71,24 +75,36 @@ def parse_header(line: bytes, name: str) -> Header:
     )
 
 
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of an open log from where it is. Of one that is too long only its beginning comes, which is no record
+    and so counts as damaged, and its end, when it has one."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            line, rest = line[:_SHOWN], line
+            while rest and not rest.endswith(b"\n"):
+                rest = file.readline(_PIECE)
+            line += rest[-1:]
+        yield line
+
+
 def read_header(file: BinaryIO, name: str) -> Header | None:
     """Like ``parse_header``, of an open file, which is left at its second line.
 
     None when the first line is damaged and a conversation follows all the same.
     """
-    line = file.readline(_LONGEST)
+    line = file.readline(LONGEST_LINE)
     second = file.tell()
     try:
         return parse_header(line, name)
     except SessionError:
-        if parse_record(line) is not None or not _messages_follow(file):
+        if parse_record(line) is not None or not line.endswith(b"\n") or not _messages_follow(file):
             raise
     file.seek(second)
     return None
 
 
 def _messages_follow(file: BinaryIO) -> bool:
-    records = (parse_record(file.readline(_LONGEST)) for _ in range(_RESCUE_LINES))
+    records = (parse_record(line) for _, line in zip(range(_RESCUE_LINES), lines_of(file), strict=False))
     return any(record is not None and record["type"] == "message" for record in records)
 
 

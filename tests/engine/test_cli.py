@@ -208,3 +208,25 @@ def test_ctrl_c_while_libraries_are_imported_is_one_word() -> None:
     code += "sys.modules['engine.cli'] = Cli('engine.cli')\nimport runpy; runpy.run_module('engine.__main__')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "greenroom: stopped.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ("replay", "{}/nope.jsonl"),
+            "There is no file “nope.jsonl” in {}: it was moved or deleted, or has another name.",
+        ),
+        (("replay", "{}/no/x.jsonl"), "There is no folder {}/no for “x.jsonl”. Make it, or name another place."),
+        (("replay", "{}"), "{} is a folder, not a conversation. Name the file of one, which ends in .jsonl."),
+        (
+            ("chat", "{}", "--log", "{}/no/x.jsonl"),
+            "There is no folder {}/no for “x.jsonl”. Make it, or name another place.",
+        ),
+        (("inspect", "{}/no"), "There is no folder {}/no, and no model of that name in the hub cache. Check how"),
+        (("demo", "--from", "{}"), "{} is a folder; name the file"),
+    ],
+)
+def test_a_wrong_path_is_said_with_what_to_do(tmp_path: Path, capsys, words: tuple[str, ...], says: str) -> None:
+    assert main([word.format(tmp_path) for word in words]) == 1
+    assert capsys.readouterr().err.startswith("greenroom: " + says.format(*[tmp_path] * 2))

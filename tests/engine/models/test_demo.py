@@ -70,8 +70,10 @@ def test_a_wrong_file_is_refused_by_its_checksum(own_data: Path, tmp_path: Path)
 
 
 def test_a_missing_file_is_named(own_data: Path) -> None:
-    with pytest.raises(DownloadError, match=r"no file .*nowhere\.whl"):
+    with pytest.raises(DownloadError, match=r"nowhere\.whl is not there; name the file .*\.whl, or leave --from out"):
         demo.build_demo(Path("nowhere.whl"))
+    with pytest.raises(DownloadError, match="is a folder; name the file"):
+        demo.build_demo(own_data)
 
 
 def test_a_full_disk_is_told_in_numbers(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +131,10 @@ def test_two_processes_may_build_at_once_and_after_one_that_was_killed(
         assert steps[-1] == 1.0
     assert demo.is_built()
     assert [path.name for path in models_dir().iterdir()] == [demo.demo_folder().name]
+    plain = own_data / "plain"
+    plain.touch()
+    modes = {path.stat().st_mode & 0o777 for path in demo.demo_folder().iterdir()}
+    assert modes == {plain.stat().st_mode & 0o777}, "others may read what the user lets them read"
     for path in demo_folder.iterdir():  # and the same, byte for byte, as any other build
         assert path.read_bytes() == (demo.demo_folder() / path.name).read_bytes(), path.name
 
@@ -154,6 +160,24 @@ def test_a_built_demo_costs_nothing_more(own_data: Path, unreachable_index: None
     demo.demo_folder().mkdir()
     (demo.demo_folder() / "config.json").write_text("{}")  # the last file written
     assert demo.build_demo() == demo.demo_folder()
+
+
+def test_a_file_for_a_built_demo_is_checked_all_the_same(own_data: Path, tmp_path: Path) -> None:
+    demo.demo_folder().mkdir()
+    (demo.demo_folder() / "config.json").write_text("{}")
+    wrong = tmp_path / "wrong.whl"
+    wrong.write_bytes(b"not the wheel")
+    for path, words in ((wrong, "SHA-256"), (tmp_path / "nowhere.whl", "is not there")):
+        with pytest.raises(DownloadError, match=words):
+            demo.build_demo(path)
+
+
+def test_a_right_file_for_a_built_demo_is_said_to_be_needless(own_data: Path, demo_wheel: Path) -> None:
+    demo.demo_folder().mkdir()
+    (demo.demo_folder() / "config.json").write_text("{}")
+    said: list[str] = []
+    assert demo.build_demo(demo_wheel, lambda text, done: said.append(text)) == demo.demo_folder()
+    assert said == [f"The demo was built before; {demo_wheel.name} is the right file, and was not needed"]
 
 
 def test_importing_the_demo_brings_no_heavy_library() -> None:

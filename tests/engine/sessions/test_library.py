@@ -62,7 +62,7 @@ def test_before_anything_is_read_the_list_shows_titles_from_the_heads_and_proble
         assert "newer Greenroom" in problems["future"]
         assert "is empty" in problems["empty"]
         assert "not a Greenroom" in problems["broken"]
-        assert "not there" in problems["dangling"]
+        assert "There is no file" in problems["dangling"]
         assert library.refresh()
 
 

@@ -2,14 +2,17 @@
 
 import json
 import time
+import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from engine.errors import SessionError
 from engine.messages import CacheCounters, Timings
-from engine.sessions import packing
+from engine.sessions import appendfile, export, packing, records
 from engine.sessions.conversation import turns
+from engine.sessions.copying import import_log
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import decode_pass, read_conversation, read_records, recount
 from engine.sessions.records import encode_record, parse_record
@@ -120,6 +123,64 @@ def test_damaged_lines_in_the_middle_are_skipped_and_counted(tmp_path):
     assert conversation.torn
 
 
+GARBAGE = b"x" * (6 << 20)
+
+
+@pytest.fixture
+def short_lines(monkeypatch):
+    for module in (records, appendfile, export):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1 << 20)
+
+
+@contextmanager
+def little_memory():
+    """No more than a few lines of the longest kind are held at a time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_line_of_any_length_costs_itself_and_little_memory(file, short_lines, tmp_path):
+    path = file(HEADER, message("u1", None, "user", "before"))
+    with path.open("ab") as out:
+        out.write(GARBAGE + b"\n" + b'{"type":"pass",' + GARBAGE + b"\n")
+        out.write(message("a1", "u1", "assistant", "after", reason="end").encode())
+    with little_memory():
+        conversation = read_conversation(path)
+        assert list(conversation.messages) == ["u1", "a1"]
+        assert (conversation.damaged, conversation.torn) == (1, False)
+        assert recount(path).damaged == 2
+        copied = import_log(path, tmp_path / "conversations")
+    assert copied.read_bytes() == path.read_bytes()  # nothing is lost
+
+
+def test_an_endless_first_or_last_line_is_told_and_costs_little_memory(file, short_lines, tmp_path):
+    endless = tmp_path / "zeros.jsonl"
+    endless.write_bytes(GARBAGE)
+    path = file(HEADER, message("u1", None, "user", "before"))
+    whole = path.read_bytes()
+    with path.open("ab") as out:
+        out.write(GARBAGE)
+    with little_memory():
+        for refused in (read_conversation, SessionLog.open, lambda log: import_log(log, tmp_path)):
+            with pytest.raises(SessionError, match="not a Greenroom conversation"):
+                refused(endless)
+        assert read_conversation(path).torn
+        assert import_log(path, tmp_path / "conversations").read_bytes() == whole
+    assert endless.read_bytes() == GARBAGE
+
+
+def test_nothing_is_written_that_could_not_be_read_back(short_lines, tmp_path):
+    with SessionLog.create(tmp_path, "test") as log:
+        with pytest.raises(SessionError, match="A message of 2 MB is too long to be saved; 1 MB can be"):
+            log.append_message("u1", None, "user", "y" * (2 << 20))
+        log.append_message("u2", None, "user", "shorter")
+    assert list(read_conversation(log.path).messages) == ["u2"]
+
+
 def test_unknown_types_and_keys_are_for_newer_programs(file):
     path = file(
         HEADER,
@@ -156,7 +217,7 @@ def test_what_is_no_log_is_refused_in_a_sentence(file, content, says):
 
 
 def test_a_missing_file_is_said_in_a_sentence(tmp_path):
-    with pytest.raises(SessionError, match="not there any more"):
+    with pytest.raises(SessionError, match=r"There is no file “.*” in .*: it was moved or deleted"):
         read_conversation(tmp_path / "gone.jsonl")
 
 

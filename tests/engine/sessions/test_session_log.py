@@ -334,7 +334,7 @@ def test_a_file_that_is_no_log_of_ours_is_refused_and_left_alone(tmp_path, conte
 
 
 def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
-    with pytest.raises(SessionError, match="not there any more"):
+    with pytest.raises(SessionError, match=r"There is no file “.*” in .*: it was moved or deleted"):
         SessionLog.open(tmp_path / "gone.jsonl")
     with pytest.raises(SessionError, match="is a folder"):
         SessionLog.open(tmp_path)
