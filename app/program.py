@@ -23,6 +23,8 @@ from engine.version import __version__
 
 log = logging.getLogger("greenroom.program")
 
+REFUSED = 78  # exit status: it did not start, and has told the user why; packaging/commands.py knows it too
+
 
 def application() -> QApplication:
     """The one QApplication, named so that desktops find its entry and icon."""
@@ -79,4 +81,4 @@ def refuse_to_start(why: str) -> int:
     print(why, file=sys.stderr)
     application()
     QMessageBox.critical(cast(QWidget, None), "Greenroom", why)
-    return 1
+    return REFUSED

@@ -25,6 +25,7 @@ from window import Window, can_show
 
 _LAST_WORDS = 6  # lines of what a program said before it died
 _INTERRUPTED = 130
+REFUSED = 78  # exit status of the program when it did not start and has told why (app/program.py)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -216,8 +217,8 @@ def _watch(python: Path, progress: Window) -> int:
                 break
             except KeyboardInterrupt:
                 continue  # it has heard the same key and ends by itself
-        if code == 0:
-            return 0
+        if code in (0, REFUSED):  # what else there was to tell, it has told by itself
+            return code
         said.seek(0)
         words = [line.rstrip() for line in said if line.strip()][-_LAST_WORDS:]
     stamp = read_stamp(folder)

@@ -10,9 +10,12 @@ import commands
 import pytest
 from installed import interpreter
 from progress import Progress
+from PySide6.QtWidgets import QMessageBox
 from stamp import Stamp, read_stamp, write_stamp
 from start_error import StartError
 from window import Window
+
+from app.__main__ import open_window
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -48,6 +51,18 @@ def test_a_program_that_dies_is_told_with_its_last_words_and_its_libraries_are_l
     assert "No module named 'no_such_library'" in str(died.value)
     assert "Your conversations are kept" in str(died.value)
     assert not read_stamp(checkout / ".venv").checked
+
+
+def test_a_program_that_refuses_to_start_has_told_why_and_nothing_is_added(checkout, monkeypatch, tmp_path):
+    """The real refusal of the real program, with its message closed at once."""
+    told = []
+    monkeypatch.setattr(QMessageBox, "critical", lambda parent, title, text: told.append(text))
+    (tmp_path / "taken").write_text("mine")
+    monkeypatch.setenv("GREENROOM_DATA", str(tmp_path / "taken"))
+    refused = open_window(None)
+    assert len(told) == 1
+    assert watch(checkout, f"import sys; sys.exit({refused})") == refused != 0
+    assert read_stamp(checkout / ".venv").checked
 
 
 def test_a_program_in_somebody_elses_folder_is_watched_too(checkout, monkeypatch):
