@@ -46,6 +46,7 @@ class TerminalChat:
 
     def run(self) -> int:
         """Chat until the prompt is answered or the input ends; the exit code. Raises GreenroomError."""
+        self._check_sampling()
         self._open_log()
         if self._options.system and not self._messages:
             self._add("system", self._options.system)
@@ -61,6 +62,12 @@ class TerminalChat:
             self._service.join(ANSWER_SHUTDOWN)
             if self._log is not None:
                 self._log.close()
+
+    def _check_sampling(self) -> None:
+        """Before a log is begun and a model loaded, which takes minutes. Raises OptionError."""
+        from engine.generation.sampling import Sampler
+
+        Sampler(self._chosen(Sampling()))
 
     def _talk(self) -> None:
         asking = "> " if sys.stdin.isatty() else ""  # what is piped in needs no asking, and what comes out no mark

@@ -230,3 +230,13 @@ def test_ctrl_c_while_libraries_are_imported_is_one_word() -> None:
 def test_a_wrong_path_is_said_with_what_to_do(tmp_path: Path, capsys, words: tuple[str, ...], says: str) -> None:
     assert main([word.format(tmp_path) for word in words]) == 1
     assert capsys.readouterr().err.startswith("greenroom: " + says.format(*[tmp_path] * 2))
+
+
+def test_a_setting_that_means_nothing_is_refused_before_anything_is_loaded_or_written(
+    tiny_chat_model: Path, tmp_path: Path, capsys
+) -> None:
+    log = tmp_path / "talk.jsonl"
+    words = ["chat", str(tiny_chat_model), "--prompt", "Hi", "--log", str(log), "--max-tokens", "0"]
+    assert main(words) == 1
+    assert capsys.readouterr().err == "greenroom: max_tokens is 0; it must be 1 or above.\n"
+    assert not log.exists()
