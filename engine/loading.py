@@ -133,41 +133,40 @@ def load(
     model = load_dense(found.folder, found.skeleton, dtype, device.torch_device)
     step("making room for experts", 0.8)
     runtime = _make_runtime(command, found, model, layouts, plan, devices)
-    try:
+    with ExitStack() as unwinding:
+        unwinding.callback(runtime.close)
         step("reading the tokenizer", 0.95)
         tokenizer = load_tokenizer(found.folder)
-    except BaseException:
-        runtime.close()
-        raise
-    notes = [*plan.notes, *runtime.news.fresh()]
-    if tokenizer is None:
-        notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
-    elif not tokenizer.chat_template:
-        notes.append("The model has no chat template: it continues your text as plain text, turn by turn.")
-    info = ModelLoaded(
-        source=command.source,
-        name=found.folder.name,
-        family=found.folder.family,
-        signature=found.folder.signature,
-        layers=found.layers,
-        experts=found.experts,
-        top_k=runtime.observer.top_k,
-        device=_device_name(device),
-        dtype=str(dtype).removeprefix("torch."),
-        policy=command.policy,
-        predictor=command.predictor,
-        prefetch=command.prefetch,
-        reads=runtime.reads,
-        slots=runtime.slots,
-        total_experts=found.total_experts,
-        slot_bytes=max(layout.nbytes for layout in layouts),
-        dense_bytes=sum(tensor.nbytes for tensor in unique_tensors(model)),
-        context=plan.context,
-        has_template=bool(tokenizer and tokenizer.chat_template),
-        notes=tuple(notes),
-        seconds=time.perf_counter() - began,
-        sampling=advised_sampling(model.generation_config),
-    )
+        notes = [*plan.notes, *runtime.news.fresh()]
+        if tokenizer is None:
+            notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
+        elif not tokenizer.chat_template:
+            notes.append("The model has no chat template: it continues your text as plain text, turn by turn.")
+        info = ModelLoaded(
+            source=command.source,
+            name=found.folder.name,
+            family=found.folder.family,
+            signature=found.folder.signature,
+            layers=found.layers,
+            experts=found.experts,
+            top_k=runtime.observer.top_k,
+            device=_device_name(device),
+            dtype=str(dtype).removeprefix("torch."),
+            policy=command.policy,
+            predictor=command.predictor,
+            prefetch=command.prefetch,
+            reads=runtime.reads,
+            slots=runtime.slots,
+            total_experts=found.total_experts,
+            slot_bytes=max(layout.nbytes for layout in layouts),
+            dense_bytes=sum(tensor.nbytes for tensor in unique_tensors(model)),
+            context=plan.context,
+            has_template=bool(tokenizer and tokenizer.chat_template),
+            notes=tuple(notes),
+            seconds=time.perf_counter() - began,
+            sampling=advised_sampling(model.generation_config),
+        )
+        unwinding.pop_all()
     return LoadedModel(model, tokenizer, runtime, device.torch_device, info, [m.path for m in found.index.modules])
 
 

@@ -49,7 +49,7 @@ def test_a_budget_beyond_the_memory_is_refused_in_words(tiny_chat_model: Path, m
         load(LoadModel(str(tiny_chat_model), experts="100%"))
 
 
-@pytest.mark.parametrize("step", ["attach", "load_tokenizer"])
+@pytest.mark.parametrize("step", ["attach", "load_tokenizer", "advised_sampling"])
 def test_a_fault_after_the_slots_are_made_closes_what_was_opened(
     tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
