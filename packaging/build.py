@@ -83,6 +83,8 @@ def check_tools() -> None:
     missing = [name for name in ("PyInstaller", "torch", "transformers", "PySide6") if not _installed(name)]
     if missing:
         raise BuildError(f"{sys.executable} lacks {', '.join(missing)}; start with --prepare.")
+    if sys.platform.startswith("linux") and not shutil.which("objdump"):
+        raise BuildError("What libraries need is read with objdump, and the system lacks it: sudo apt install binutils")
 
 
 def _installed(module: str) -> bool:

@@ -179,10 +179,10 @@ def test_what_learns_is_taught_once_and_the_others_begin_with_what_it_knows(
     begun: list[dict[str, Any] | None] = []
     real = ours.Experience
 
-    def noted(*loaded: Any, tables: dict[str, Any] | None, remember: bool) -> Experience:
+    def noted(loaded: LoadedModel, command: LoadModel, *, tables: dict[str, Any] | None, **rest: Any) -> Experience:
         begun.append(tables)
-        assert not remember, "the user's profile is neither used nor changed"
-        return real(*loaded, tables=tables, remember=remember)
+        assert rest.get("writer") is None, "the user's profile is neither used nor changed"
+        return real(loaded, command, tables=tables, **rest)
 
     monkeypatch.setattr(ours, "Experience", noted)
     said: list[str] = []

@@ -13,7 +13,8 @@ import sbom
 import build
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a package for Linux")
-with_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not installed")
+_lacking = [tool for tool in ("dpkg-deb", "objdump") if not shutil.which(tool)]
+with_dpkg = pytest.mark.skipif(bool(_lacking), reason=f"{', '.join(_lacking)}: not installed")
 
 
 @pytest.fixture
@@ -37,6 +38,14 @@ def test_without_the_tools_it_says_how_to_get_them(monkeypatch, capsys, tmp_path
     told = capsys.readouterr().err
     assert "PyInstaller" in told
     assert "--prepare" in told
+
+
+@linux_only
+def test_without_objdump_it_names_the_package_that_brings_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "_installed", lambda module: True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(build.BuildError, match="sudo apt install binutils"):
+        build.check_tools()
 
 
 @linux_only
