@@ -6,8 +6,9 @@ that fetching ahead can be kept within what the link can carry; a copy to a card
 
 Small experts that the system's file cache holds are read by whoever demands them: that takes less time than waking a
 reader and then waiting for each other at Python's lock (the demo with half of its experts decodes
-at 0.78 of its speed with all of them, against 0.58; one thread, a busy machine). Where such reads turn
-out slow, because the file is not in the cache, the readers take over for a while.
+at 0.78 of its speed with all of them, against 0.58; one thread, a busy machine). Where such reads keep
+waiting, because the file is not in the cache, the readers take over for a while. What a read computes does not count,
+since memory may be slow, and a single long wait counts little: it was Python's lock, which the window held.
 
 With experts in RAM beside a card (``HostTier``) the card copies straight out of that memory, lent until the copy is
 over; what is not there lands in a buffer of the reader's own first.
@@ -36,7 +37,7 @@ from engine.hardware.numa import stay_near
 
 log = logging.getLogger("greenroom.experts")
 
-SLOW = 300e-6  # seconds for a small expert: it came from the disk, where several reads at once gain
+SLOW = 200e-6  # seconds that a small expert is waited for: it came from the disk, where several reads at once gain
 READERS_TURN = 256  # fetches that the readers do then, before it is tried again
 READERS = 3  # reads in flight: of large experts, one is copied into place while two come off the disk
 
@@ -154,7 +155,7 @@ class Transfer:
         self._name = name
         self._threads: list[threading.Thread] = []  # started by the first fetch
         self._quick = store.quick and self.tier is None and not device.on_card
-        self._each = 0.0  # seconds that a read by whoever demanded it takes
+        self._waited = 0.0  # seconds, on average, in a read by whoever demanded it, one wait counting 2 * SLOW at most
         self._readers_turn = 0
 
     def demand(self, arena: Arena, layer: int, experts: Sequence[int], slots: Sequence[int]) -> list[Fetch]:
@@ -249,15 +250,15 @@ class Transfer:
 
     def _read_here(self, fetches: Sequence[Fetch]) -> None:
         """Read on the caller's own thread."""
-        began = time.perf_counter()
+        began, computed = time.perf_counter(), time.thread_time()
         for fetch in fetches:
             with self._lock:
                 self._begin(fetch)
             self._read(fetch, deque())
-        each = (time.perf_counter() - began) / len(fetches)
-        self._each += 0.1 * (each - self._each)
-        if self._each > SLOW:
-            self._each, self._readers_turn = 0.0, READERS_TURN
+        waited = time.perf_counter() - began - (time.thread_time() - computed)
+        self._waited += 0.1 * (min(max(0.0, waited / len(fetches)), 2 * SLOW) - self._waited)
+        if self._waited > SLOW:
+            self._waited, self._readers_turn = 0.0, READERS_TURN
 
     def _next(self) -> Fetch | None:
         """The next fetch, begun; None when there is none for this reader now."""

@@ -129,6 +129,27 @@ def test_small_experts_are_read_by_whoever_wants_them_while_that_is_quick() -> N
     transfer.close()
 
 
+def test_neither_a_wait_now_and_then_nor_slow_memory_wakes_the_readers() -> None:
+    """The window holds Python's lock for some milliseconds at a time; that says nothing about the disk."""
+
+    class Hindered(QuickStore):
+        def read(self, layer: int, expert: int, blob: torch.Tensor) -> int:
+            if len(self.readers) % 8 == 7:
+                time.sleep(0.02)
+            until = time.thread_time() + 2 * SLOW
+            while time.thread_time() < until:
+                pass
+            return super().read(layer, expert, blob)
+
+    store, device = Hindered(), make_device("cpu")
+    arena, transfer = Arena(LAYOUT, 8, device), Transfer(store, device)
+    for _ in range(200):
+        for fetch in transfer.demand(arena, 1, [5], [5]):
+            fetch.result()
+    assert set(store.readers) == {threading.current_thread()}
+    transfer.close()
+
+
 def test_a_reader_is_always_left_for_demands() -> None:
     store, device = NumberStore(), make_device("cpu")
     store.gate.clear()
