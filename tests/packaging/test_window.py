@@ -236,7 +236,7 @@ def test_what_was_done_waits_until_it_was_read(tmp_path, monkeypatch, capsys):
 
 
 def test_a_toolkit_that_cannot_draw_here_is_passed_over(tmp_path, monkeypatch):
-    draws = "print('shown', flush=True); input()"
+    draws = "import sys; print('shown', flush=True); sys.stdin.read()"  # open until it is told all, as a window is
     commands = [[sys.executable, "-c", "raise SystemExit(1)"], [sys.executable, "-c", draws]]
     monkeypatch.setattr(window, "_commands", lambda environment: commands)
     progress = Window(tmp_path, ["start.py"])
