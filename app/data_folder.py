@@ -176,8 +176,18 @@ def _brought(new: Path) -> set[Path]:
         lines = (new / MARK).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return set()
-    whole = {new / json.loads(line) for line in lines if line.startswith('"') and line.endswith('"')}
-    return whole | {path for path in _files(new) if path.name.endswith(MARK)}
+    brought = {new / name for name in map(_noted, lines) if name}
+    return brought | {path for path in _files(new) if path.name.endswith(MARK)}
+
+
+def _noted(line: str) -> str:
+    """The name that ``_note`` wrote, below the new folder; "" where it wrote no such line to its end."""
+    try:
+        name = json.loads(line)
+    except ValueError:
+        return ""
+    safe = isinstance(name, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
+    return name if safe else ""
 
 
 def _note(new: Path, target: Path) -> None:

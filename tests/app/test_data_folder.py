@@ -253,6 +253,20 @@ def test_a_move_that_broke_off_goes_on(home: Path, move: Move) -> None:
     assert contents(move.new) == contents(home)
 
 
+def test_a_mark_that_somebody_else_wrote_deletes_nothing_outside_the_folder(home: Path, move: Move) -> None:
+    """It is a file like any other in a folder that the user chose: torn, or told to name files that are elsewhere."""
+    diary = move.new.parent / "diary.txt"
+    move.new.mkdir(parents=True)
+    diary.write_text("mine")
+    mark = move.new / data_folder.MARK
+    mark.write_text(f'"../diary.txt"\n"{diary}"\n"a\\"\n[1]\n"gone.jsonl"\n', encoding="utf-8")
+    check(move)
+    copy(move, lambda: False)
+    give_up(move)
+    assert diary.read_text() == "mine"
+    assert not move.new.exists()
+
+
 def test_what_cannot_be_looked_into_is_not_left_behind(home: Path, move: Move, monkeypatch) -> None:
     look = os.scandir
 
