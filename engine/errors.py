@@ -50,10 +50,13 @@ class Cancelled(GreenroomError):
     """The user stopped the work; not a fault."""
 
 
+LIBRARY_MEMORY = "alloc_failed"  # how CUBLAS and its kin say, in capitals, that the card gave them no memory
+
+
 def memory_ran_out(error: Exception) -> bool:
     """Whether this is a system's, or a library's, way of saying that there is no memory left."""
     text = str(error).lower()
-    signs = ("out of memory", "can't allocate memory", "alloc_failed")  # the last: CUBLAS and its kin
+    signs = ("out of memory", "can't allocate memory", LIBRARY_MEMORY)
     return isinstance(error, MemoryError) or any(sign in text for sign in signs)
 
 

@@ -7,7 +7,6 @@ that the system may empty. A small file in the usual place, ``moved.json``, says
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from engine.durable import write_whole
 from engine.errors import DataFolderError
 
 POINTER = "moved.json"
@@ -55,16 +55,7 @@ def note_move(note: Moved) -> None:
     """From the next start on the data are there. Whole or not at all; OSError when the disk takes nothing."""
     folder = default_dir()
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{POINTER}.{os.getpid()}"
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(asdict(note), file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(folder / POINTER)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+    write_whole(folder / POINTER, json.dumps(asdict(note), ensure_ascii=False))
 
 
 def data_dir() -> Path:

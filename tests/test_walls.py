@@ -16,7 +16,7 @@ OPEN_TO_THE_WINDOW = {"messages", "sessions", "service", "paths", "errors", "ver
 
 # From the ground up. A room uses itself and floors below; rooms side by side do not know each other.
 FLOORS: tuple[set[str], ...] = (
-    {"errors"},
+    {"errors", "durable"},
     {"paths", "messages", "kinds", "version"},
     {"models", "prediction", "sessions", "hardware"},
     {"experts"},

@@ -19,9 +19,9 @@ from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QWidg
 
 from app.chat.harmless import harmless
 from app.chat.highlight import Highlighter
+from app.chat.indents import QUOTE_INDENT, left_edge
 from app.chat.markdown import Code
 from app.chat.pointing import position_clicked
-from app.chat.prose import INDENT, QUOTE_INDENT
 from app.theme import RADIUS, Theme, font, space
 
 HEADER = 32  # px
@@ -122,13 +122,8 @@ class CodeCard(QWidget):
         self.show_code(self._code, live=False)
         self.update()
 
-    @property
-    def _left(self) -> int:
-        """Where the card begins, px: below the list or in the quote that it belongs to."""
-        return self._code.depth * INDENT + self._code.quote * QUOTE_INDENT
-
     def fit(self, width: int) -> int:
-        left = self._left
+        left = left_edge(self._code)
         inner = width - left - 2 * PADDING
         lines = self.text.document().blockCount() * self._line
         if self._longest > inner:
@@ -180,7 +175,7 @@ class CodeCard(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         for level in range(self._code.quote):
             painter.fillRect(level * QUOTE_INDENT, 0, 2, self.height(), QColor(colors.border))
-        left = self._left
+        left = left_edge(self._code)
         box = QRectF(left + 0.5, 0.5, self.width() - left - 1, self.height() - 1)
         painter.setPen(QColor(colors.border))
         painter.setBrush(QColor(colors.code_background))

@@ -22,6 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QMenu, QScrollArea, QWidget
 
 from app.chat.boxes import Box
+from app.chat.indents import left_edge
 from app.chat.latex_tree import Unreadable
 from app.chat.markdown import Math
 from app.chat.typeset import typeset
@@ -32,7 +33,6 @@ _TYPE = int(QTextFormat.ObjectTypes.UserObject) + 1
 _LATEX = int(QTextFormat.Property.UserProperty) + 10
 _SOURCE = int(QTextFormat.Property.UserProperty) + 11
 DISPLAY_SIZE = 17  # px
-INDENT = 24  # px per list depth
 SCROLL_BAR = 10  # px
 
 
@@ -163,7 +163,7 @@ class FormulaView(QScrollArea):
         box, leaf = self._canvas.box, self._leaf
         if box is None or leaf is None:
             return 0
-        left = leaf.depth * INDENT + leaf.quote * space(4)
+        left = left_edge(leaf)
         wide, high = math.ceil(box.width) + 2, math.ceil(box.height + box.depth) + 2 * space(1)
         self._canvas.setFixedSize(wide, high)
         self.setViewportMargins(left, 0, 0, 0)

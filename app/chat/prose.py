@@ -30,6 +30,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chat.formula import OBJECT, insert_formula, source_at
+from app.chat.indents import INDENT, QUOTE_INDENT
 from app.chat.markdown import DONE_BOX, OPEN_BOX, Paragraph, Rule, Span
 from app.chat.pointing import position_clicked
 from app.theme import Theme, font, space
@@ -39,8 +40,6 @@ RULE = int(QTextFormat.Property.UserProperty) + 2  # block property: a horizonta
 
 NOTHING = "\u200b"  # a character that is not seen
 FIRST_WIDTH = 600  # px that text is laid out for before its width is known; for none, a long word takes a minute
-INDENT = 24  # px per list depth
-QUOTE_INDENT = 16  # px per quote
 LEADING = 5  # px between the lines of a paragraph
 _BOXES = {OPEN_BOX: QTextBlockFormat.MarkerType.Unchecked, DONE_BOX: QTextBlockFormat.MarkerType.Checked}
 HEADINGS = {1: 20, 2: 18, 3: 16}  # px; deeper ones have the size of text

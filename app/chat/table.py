@@ -20,8 +20,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QTextBrowser, QWidget
 
+from app.chat.indents import left_edge
 from app.chat.markdown import Table
-from app.chat.prose import INDENT, LEADING, QUOTE_INDENT, TextView, insert_spans
+from app.chat.prose import LEADING, TextView, insert_spans
 from app.theme import Theme, font
 
 _ALIGNMENTS = {"right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
@@ -47,7 +48,7 @@ class TableView(TextView):
         table = self._table
         if table is None:
             return super().fit(width)
-        least = _left(table) + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
+        least = left_edge(table) + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
         height = super().fit(max(width, least))
         reach = math.ceil(self.document().idealWidth())
         wide = reach > width
@@ -125,14 +126,9 @@ class TableView(TextView):
         result.setBorderCollapse(True)
         result.setCellPadding(7)
         result.setCellSpacing(0)
-        result.setLeftMargin(_left(table))
+        result.setLeftMargin(left_edge(table))
         result.setHeaderRowCount(1)
         return result
-
-
-def _left(table: Table) -> int:
-    """Where the table begins, px: below the list or in the quote that it belongs to."""
-    return table.depth * INDENT + table.quote * QUOTE_INDENT
 
 
 def _flatten(cursor: QTextCursor) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from engine.errors import Cancelled, MemoryPlanError, OptionError
+from engine.errors import LIBRARY_MEMORY, Cancelled, MemoryPlanError, OptionError
 from engine.experts.records import PassRecord, Phase
 from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.kv import KvCache
@@ -204,7 +204,7 @@ class TextGenerator:
                 logits = self.kv.run(tokens, self._loaded.device)
             return logits, runtime.end_pass(time.perf_counter() - began)
         except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "ALLOC_FAILED" not in str(error):
+            if not isinstance(error, torch.OutOfMemoryError) and LIBRARY_MEMORY not in str(error).lower():
                 raise  # CUBLAS and its kin ask the card for memory of their own, and say so in their own way
             log.warning("a %s pass over %d tokens found no memory: %s", phase, len(tokens), error)
         return None

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from engine.durable import make_durable, write_whole
 from engine.errors import Cancelled, DownloadError
 from engine.models.folder import hub_cache_dir
 from engine.models.hub import MARKER, HubFile, HubModel, repo_folder
@@ -29,7 +30,6 @@ from engine.models.hub_talk import (
     refuse_offline,
     stream,
 )
-from engine.models.partial import make_durable, write_whole
 
 TRIES = 5  # in a row without a byte, before a download gives up
 WAIT_S = 1.0  # between two tries

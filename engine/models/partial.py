@@ -1,4 +1,4 @@
-"""Folders and files that are whole or not there: the work happens in one of its own, renamed into place at the end.
+"""Folders that are whole or not there: the work happens in one of its own, which is renamed into place at the end.
 
 A folder of work carries its process's number; what a killed process left is removed by the next.
 """
@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 
 import psutil
+
+from engine.durable import make_durable
 
 
 def own_partial(target: Path) -> Path:
@@ -39,20 +41,3 @@ def into_place(partial: Path, folder: Path) -> None:
     except OSError:
         if not (folder / "config.json").is_file():  # else another process was first, with the same result
             raise
-
-
-def make_durable(path: Path) -> None:
-    """What is in the file will be there after a power cut. OSError when the disk does not promise that."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """A small text file, whole or as it was before. OSError when the disk takes nothing."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(text, "utf-8")
-        make_durable(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

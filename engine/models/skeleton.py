@@ -134,8 +134,8 @@ def make_skeleton(config: PretrainedConfig) -> Skeleton:
     """Prepare the model class of ``config``. Raises ModelError for one without a causal LM class, and for sizes that
     mean nothing."""
     parent = _causal_class(config)
-    _check_sizes(config.get_text_config())
     text_config = config.get_text_config()
+    _check_sizes(text_config)
     if parent.config_class is type(text_config):  # a model that sees as well: its language half answers alone
         config = text_config
     skeleton = Skeleton(parent, config)

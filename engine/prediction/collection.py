@@ -23,7 +23,6 @@ MAX_CAPACITY = 10_000
 MAX_BYTES = 512 << 20  # of one collection's counts, both layouts
 _MOST = 8191  # of one cell: eight of them fit into uint16
 _SUM_LIMIT = 65535
-_add, _multiply = np.add, np.multiply
 _BLOCK = 64  # entries are allocated in multiples of it, so that every row starts on a cache line
 
 
@@ -204,9 +203,9 @@ class Match:
         if self._picks_left < 0:
             self._many(layer, ids, None)
             return
-        row, small = self._fours[layer], self._small_fours
+        row, small, add = self._fours[layer], self._small_fours, np.add
         for expert in ids:
-            _add(small, row[expert], small)
+            add(small, row[expert], small)
 
     def seen_counts(self, layer: int, ids: Sequence[int], counts: np.ndarray) -> None:
         """Several tokens at once: ``counts`` of them chose each expert."""
@@ -242,12 +241,8 @@ class Match:
 
     def best_one(self) -> int:
         """The most similar past request; 0 where there is none."""
-        padded, layer = self._padded, self.layer
-        if layer < 0 or self._flushed:
-            self.scores()
-        else:  # nearly always, and once a layer: the same without a call
-            _multiply(self._small, self._inverse_norms[layer], padded)
-        return int(padded.argmax())  # what pads it is 0, as small as scores get, and comes last
+        self.scores()
+        return int(self._padded.argmax())  # what pads it is 0, as small as scores get, and comes last
 
     def best(self, wanted: int) -> tuple[np.ndarray, np.ndarray]:
         """Entries most similar to the pass and their cosines, in no order."""

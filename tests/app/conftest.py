@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.chat.transcript import Transcript
 from app.engine_client import EngineClient
 from app.main_window import MainWindow
 from app.settings import Settings
@@ -49,6 +50,21 @@ def garbage_on_this_thread() -> Iterator[None]:
     gc.disable()
     yield
     gc.collect(1 if next(_number) % _TESTS_BETWEEN else 2)
+
+
+@pytest.fixture
+def theme(qapp) -> Theme:
+    return Theme("dark")
+
+
+@pytest.fixture
+def transcript(theme: Theme, qtbot) -> Transcript:
+    """By itself, as wide as the column that is read."""
+    view = Transcript(theme)
+    qtbot.addWidget(view)
+    view.resize(820, 700)
+    view.show()
+    return view
 
 
 class ObedientEngine:

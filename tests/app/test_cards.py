@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
 
 from app.chat.cards import LINES, UserBubble
 from app.chat.transcript import Transcript
-from app.theme import Theme
 
 FREEZE = 0.6  # seconds; a frame or two on a quiet machine, and it was a minute
 
@@ -24,15 +23,6 @@ LONG = {
     "a file of 256 KB": "some words here and there in a line of it\n" * 6_200,
     "ten such files": "some words here and there in a line of it\n" * 62_000,
 }
-
-
-@pytest.fixture
-def transcript(qtbot) -> Transcript:
-    view = Transcript(Theme("dark"))
-    qtbot.addWidget(view)
-    view.resize(820, 700)
-    view.show()
-    return view
 
 
 def wheel(transcript: Transcript, over: QWidget) -> None:

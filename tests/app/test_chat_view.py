@@ -16,8 +16,9 @@ from PySide6.QtWidgets import QWidget
 
 from app.chat.body import MarkdownBody
 from app.chat.code import CodeCard
+from app.chat.indents import QUOTE_INDENT
 from app.chat.markdown import Code, Leaf
-from app.chat.prose import QUOTE_INDENT, ProseView
+from app.chat.prose import ProseView
 from app.chat.raw import RawText
 from app.chat.table import TableView
 from app.chat.transcript import Transcript
@@ -26,20 +27,6 @@ from app.garbage import GarbageCollector
 from app.selftest import SAMPLE
 from app.theme import BODY, Theme
 from engine.messages import CacheCounters, Finished, Timings
-
-
-@pytest.fixture
-def theme(qapp) -> Theme:
-    return Theme("dark")
-
-
-@pytest.fixture
-def transcript(theme: Theme, qtbot) -> Transcript:
-    view = Transcript(theme)
-    qtbot.addWidget(view)
-    view.resize(820, 700)
-    view.show()
-    return view
 
 
 def shown(body: MarkdownBody) -> list[tuple[str, str, list[str]]]:

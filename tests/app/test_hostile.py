@@ -23,7 +23,6 @@ from app.chat.code import CodeCard
 from app.chat.prose import ProseView, TextView
 from app.chat.table import TableView
 from app.chat.transcript import Transcript
-from app.theme import Theme
 from engine.messages import CacheCounters, Finished, Timings
 
 WATCHED = (
@@ -114,15 +113,6 @@ def corpus(secret: Path) -> dict[str, str]:
 
 
 NAMES = list(corpus(Path("/secret.png")))
-
-
-@pytest.fixture
-def transcript(qtbot) -> Transcript:
-    view = Transcript(Theme("dark"))
-    qtbot.addWidget(view)
-    view.resize(820, 700)
-    view.show()
-    return view
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QWidget
@@ -13,19 +12,9 @@ from app.chat.answer import AnswerView
 from app.chat.cards import UserBubble
 from app.chat.transcript import Transcript
 from app.selftest import SAMPLE
-from app.theme import Theme
 
 MANY = 2000
 BOUND = 60  # widgets: five heights of the view, of messages that have a line each
-
-
-@pytest.fixture
-def transcript(qtbot) -> Transcript:
-    view = Transcript(Theme("dark"))
-    qtbot.addWidget(view)
-    view.resize(820, 700)
-    view.show()
-    return view
 
 
 def text_of(number: int) -> str:

@@ -15,11 +15,6 @@ Summary = Callable[..., ModelSummary]
 
 
 @pytest.fixture
-def theme(qtbot: QtBot) -> Theme:
-    return Theme("dark")
-
-
-@pytest.fixture
 def summary() -> Callable[..., ModelSummary]:
     def make(source: str = "demo", name: str = "Demo", problem: str = "", **changes: object) -> ModelSummary:
         known: dict[str, object] = {
