@@ -36,8 +36,9 @@ class Exporter(QObject):
 
     def _ask(self, path: Path, title: str, leaf: str | None, branches: bool) -> None:
         kinds, settings = self._kinds(branches), self._settings
-        folder = settings.export_folder if Path(settings.export_folder).is_dir() else str(Path.home())
-        suggested = str(Path(folder) / f"{file_name(title)}.md")
+        last = Path(settings.export_folder or Path.home())
+        folder = last if last.is_dir() else Path.home()
+        suggested = str(folder / f"{file_name(title)}.md")
         chosen, kind = QFileDialog.getSaveFileName(
             self._window, self.tr("Export conversation"), suggested, ";;".join(kinds), next(iter(kinds))
         )

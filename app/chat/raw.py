@@ -9,6 +9,8 @@ from app.chat.harmless import harmless
 from app.chat.prose import LEADING, TextView
 from app.theme import RADIUS, Theme, font, space
 
+LONGEST_WORD = 1000  # characters; Qt looks long for the ends of longer ones, and need not
+
 
 class RawText(QWidget):
     """A card with the text in it."""
@@ -18,7 +20,9 @@ class RawText(QWidget):
         self.theme = theme
         self._text = TextView(theme, self)
         self._text.setFont(font("mono"))
-        self._text.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)  # Qt looks long for the ends of endless words
+        endless = max(map(len, text.split()), default=0) > LONGEST_WORD
+        wrap = QTextOption.WrapMode.WrapAnywhere if endless else QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere
+        self._text.setWordWrapMode(wrap)
         self._text.setAccessibleName(self.tr("The answer as the model wrote it"))
         self._text.setPlainText(harmless(text))
         block = QTextBlockFormat()

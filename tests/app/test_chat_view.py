@@ -18,7 +18,7 @@ from app.chat.body import MarkdownBody
 from app.chat.code import CodeCard
 from app.chat.indents import QUOTE_INDENT
 from app.chat.markdown import Code, Leaf
-from app.chat.prose import ProseView
+from app.chat.prose import ProseView, TextView
 from app.chat.raw import RawText
 from app.chat.table import TableView
 from app.chat.transcript import Transcript
@@ -326,6 +326,17 @@ def test_raw_shows_the_text_as_the_model_wrote_it_and_back(transcript: Transcrip
     check_stack([w for w in answer.widgets() if not w.isHidden()], answer)
     QTest.mouseClick(answer.footer.raw, Qt.MouseButton.LeftButton)
     assert not raw.isVisible() and answer.body.isVisible() and answer.fold.isVisible()
+
+
+def test_raw_breaks_lines_between_words_unless_one_is_endless(theme: Theme, qtbot) -> None:
+    for text, broken in (("mysterious " * 40, 0), ("x" * 60_000, 1)):
+        raw = RawText(theme, text)
+        qtbot.addWidget(raw)
+        raw.resize(400, raw.fit(400))
+        layout = raw.findChild(TextView).document().firstBlock().layout()
+        ends = [line.textStart() + line.textLength() for line in map(layout.lineAt, range(layout.lineCount() - 1))]
+        assert len(ends) > 5
+        assert any(text[end - 1] != " " for end in ends) == broken
 
 
 def test_copy_takes_what_is_read_and_all_of_it_where_it_is_shown_raw(transcript: Transcript) -> None:

@@ -508,6 +508,27 @@ def test_an_export_that_fails_says_why_and_is_written_off_the_gui_thread(
     assert writers[0] is not threading.main_thread()
 
 
+def test_an_export_is_offered_where_the_last_one_went_and_at_home_before_the_first(
+    bench: Bench, qtbot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the folder that the program happened to be started in."""
+    window = bench.start()
+    ask(window, "Hello")
+    bench.engine.answer("ok")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    offered: list[Path] = []
+
+    def choose(parent: object, caption: str, suggested: str, *rest: object) -> tuple[str, str]:
+        offered.append(Path(suggested).parent)
+        return str(tmp_path / "a.md"), ""
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", choose)
+    for number in (1, 2):
+        window.menus.export.trigger()
+        qtbot.waitUntil(lambda number=number: len(offered) == number and (tmp_path / "a.md").exists())
+    assert offered == [Path.home(), tmp_path]
+
+
 def test_what_goes_wrong_beside_an_answer_is_told_and_the_answer_goes_on(bench: Bench, qtbot) -> None:
     window = bench.start()
     ask(window, "Hello there")
