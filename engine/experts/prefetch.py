@@ -1,8 +1,10 @@
 """Fetching ahead: whom to bring before anybody asks, who leaves for them, and what became of it.
 
 At the boundary before each layer's experts are computed, the guesses about later layers become fetches, most likely and
-nearest first, within what the link can carry beside the demands. An early expert keeps its slot until its layer had its
-turn; then it was used, or it may leave like others. Nobody leaves for an expert less likely to be used than himself.
+nearest first, within what the link can carry beside the demands. After the last layer comes the next token's first: a
+guess about it is fetched while the language head computes and the token is sampled. An early expert keeps its slot
+until its layer had its turn; then it was used, or it may leave like others. Nobody leaves for an expert less likely to
+be used than himself.
 
 Every decision is noted (``Note``), in order, so that a replay of the log can take the same ones.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +38,25 @@ class Guess(Protocol):
     def worth(self) -> float: ...
 
 
+class _Early(NamedTuple):
+    """An early fetch. turn: the one of its layer that it is meant for, counted in layers over all passes."""
+
+    room: Room
+    fetch: Fetch
+    turn: int
+
+
+class _Wish(NamedTuple):
+    """Who is to be fetched for which turn. chance: of being used then."""
+
+    worth: float
+    chance: float
+    room: Room
+    layer: int
+    expert: int
+    turn: int
+
+
 @dataclass(slots=True)
 class _Link:
     """What a pass left of one link. Bytes per second; bytes that could be fetched ahead in one pass."""
@@ -55,12 +76,14 @@ class Prefetcher:
     def __init__(self, rooms: Sequence[Sequence[Room]], owners: Sequence[np.ndarray], experts: int, top_k: int) -> None:
         self.layers, self._experts, self._top_k = len(rooms), experts, top_k
         self._rooms, self._owners = rooms, owners
-        self._out: list[dict[int, tuple[Room, Fetch]]] = [{} for _ in rooms]  # by layer meant: brought, not let go
-        self._behind = 0  # layers before this one have nothing out, but for reads under way
+        self._out: list[dict[int, _Early]] = [{} for _ in rooms]  # by layer meant: brought, not let go
+        self._first = 0  # turn of this pass's first layer
+        self._behind = 0  # turns before this one have nothing out
         self._outstanding = 0
         self._rate = np.zeros((self.layers, experts), np.float32)  # share of late tokens that used the expert
         self.predicted = np.zeros((self.layers, experts), dtype=bool)  # the pass's latest guess about each layer
-        self._expected = np.zeros((self.layers, experts), dtype=bool)  # the same, of layers still to come
+        self._next = np.zeros((self.layers, experts), dtype=bool)  # its guess about the next pass
+        self._expected = np.zeros((self.layers, experts), dtype=bool)  # the latest guess, of layers still to come
         self._links: dict[int, _Link] = {}
         self._layer_seconds = 0.0
         self._nbytes = np.zeros(self.layers * experts, np.int64)  # read for the latest early fetch of each key
@@ -72,36 +95,37 @@ class Prefetcher:
         self.settle()
 
     def begin_pass(self) -> None:
-        self.predicted[:] = False
-        self._expected[:] = False
+        self.predicted[:] = self._expected[:] = self._next
+        self._next[:] = False
         for link in self._links.values():
             link.spent = 0.0
 
     def settle(self) -> None:
         """Between passes: take back what has not begun, wait for what has, and let everybody go."""
-        for layer in range(self.layers):
-            for key, (room, fetch) in self._out[layer].items():
-                room.transfer.cancel(fetch)
-                fetch.wait()
-                self._note(-1, key, self._close(key, room, fetch))
-            self._out[layer].clear()
-        self._behind = self._outstanding = 0
+        for out in self._out:
+            for key, early in out.items():
+                early.room.transfer.cancel(early.fetch)
+                early.fetch.wait()
+                self._note(-1, key, self._close(key, early))
+            out.clear()
+        self._next[:] = False
+        self._behind, self._outstanding = self._first, 0
 
     def before(self, layer: int) -> None:
         """``layer`` is about to be leased: who was meant for the layers before it may leave, and a fetch for it that
         came to nothing does not count as being there. The number of layers: the pass is over."""
-        for behind in range(self._behind, layer):
-            if self._out[behind]:
-                self._pass_by(layer, behind)
-        while self._behind < layer and not self._out[self._behind]:
-            self._behind += 1
+        now = self._first + layer
+        reading = now  # the first turn of which somebody is still being read
+        for turn in range(self._behind, now):
+            out = self._out[turn % self.layers]
+            if out and self._pass_by(layer, turn, out):
+                reading = min(reading, turn)
+        self._behind = reading
         if layer < self.layers and self._out[layer]:
-            for key, (room, fetch) in list(self._out[layer].items()):
-                if fetch.over and not fetch.arrived:
-                    self._note(layer, key, self._close(key, room, fetch))
+            for key, early in list(self._out[layer].items()):
+                if early.fetch.over and not early.fetch.arrived:
+                    self._note(layer, key, self._close(key, early))
                     del self._out[layer][key]
-        if layer == self.layers:
-            self._behind = 0
 
     def claim(self, layer: int, key: int) -> Fetch | None:
         """The early fetch of an expert that is wanted now; it is the caller's from here on. None: there was none."""
@@ -109,9 +133,8 @@ class Prefetcher:
         if out is None:
             return None
         self._outstanding -= 1
-        room, fetch = out
-        room.transfer.hurry(fetch)
-        return fetch
+        out.room.transfer.hurry(out.fetch)
+        return out.fetch
 
     @property
     def busy(self) -> bool:
@@ -138,39 +161,30 @@ class Prefetcher:
         self._expected[layer] = False
 
     def order(self, layer: int, guesses: Sequence[Guess]) -> None:
-        """Fetch ahead what is expected after ``layer``, as far as it pays and the link has time."""
-        wanted: list[tuple[float, float, int, Room]] = []
+        """Fetch ahead what is expected after ``layer``, as far as it pays and the link has time.
+
+        Nobody whom this pass still expects leaves for anybody; for the next one's, nobody whom that one expects.
+        """
+        now: list[_Wish] = []
+        later: list[_Wish] = []
         for guess in guesses:
-            self._want(guess, wanted)
-        if not wanted:
-            return
-        wanted.sort(key=lambda one: -one[0])
-        protected = self._expected.reshape(-1)
-        rate = self._rate.reshape(-1)
-        for room in {id(one[3]): one[3] for one in wanted}.values():
-            ours = [one for one in wanted if one[3] is room][: self._affordable(room, layer)]
-            for (worth, chance, key, _), leaving in zip(
-                ours, room.cache.room_for(len(ours), protected).tolist(), strict=False
-            ):
-                if leaving >= 0 and rate[leaving] > chance:
-                    break
-                slot = room.cache.bring(key, leaving)
-                target, expert = divmod(key, self._experts)
-                try:
-                    self._out[target][key] = room, room.transfer.ahead(room.arena, target, expert, slot, worth)
-                except BaseException:
-                    room.cache.forget(target, expert)  # nobody will bring it, and nobody may hit it
-                    raise
-                self._outstanding += 1
-                self._link(room).spent += room.arena.layout.nbytes
-                self.notes.append(Note(layer, Deed.BRING, key, leaving))
+            if guess.layer > layer:
+                now += self._wishes(guess, self._first, self.predicted)
+                self._expected[guess.layer] = self.predicted[guess.layer]
+            else:
+                later += self._wishes(guess, self._first + self.layers, self._next)
+        if now:
+            self._bring(layer, now, self._expected)
+        if later:
+            self._bring(layer, later, self._expected | self._next)
 
     def end_pass(self, seconds: float) -> list[Note]:
-        """The pass is over: let everybody go. What was noted since the last one.
+        """The pass is over: let everybody go who was meant for it. What was noted since the last one.
 
         seconds: what a decode token took, to learn what the link has time for; 0 for any other pass.
         """
         self.before(self.layers)
+        self._first += self.layers
         notes, self.notes = self.notes, []
         if seconds:
             self._layer_seconds += (SMOOTH if self._layer_seconds else 1.0) * (
@@ -192,23 +206,48 @@ class Prefetcher:
 
     # ----------------------------------------------------------------------------------------------- inside
 
-    def _want(self, guess: Guess, wanted: list[tuple[float, float, int, Room]]) -> None:
+    def _wishes(self, guess: Guess, first: int, predicted: np.ndarray) -> list[_Wish]:
+        """Whom the guess names and nobody has. first: turn of its pass's first layer; ``predicted [layers, experts]``
+        of that pass is set."""
         layer, chances = guess.layer, guess.chances
         named = np.argpartition(chances, -self._top_k)[-self._top_k :] if self._top_k < len(chances) else None
-        predicted = self.predicted[layer]
-        predicted[:] = False
-        predicted[named if named is not None else slice(None)] = True
-        self._expected[layer] = predicted
-        likely = np.flatnonzero(predicted & (chances > LEAST_CHANCE))
+        row = predicted[layer]
+        row[:] = False
+        row[named if named is not None else slice(None)] = True
+        likely = np.flatnonzero(row & (chances > LEAST_CHANCE))
+        wishes: list[_Wish] = []
         if not len(likely):
-            return
+            return wishes
         rooms, owners = self._rooms[layer], self._owners[layer]
-        first = layer * self._experts
         for number, room in enumerate(rooms):
             here = likely if len(rooms) == 1 else likely[owners[likely] == number]
-            absent = here[room.cache.absent(here + first)]
+            absent = here[room.cache.absent(here + layer * self._experts)]
             for expert, chance in zip(absent.tolist(), chances[absent].tolist(), strict=True):
-                wanted.append((chance * guess.worth, chance, first + expert, room))
+                wishes.append(_Wish(chance * guess.worth, chance, room, layer, expert, first + layer))
+        return wishes
+
+    def _bring(self, layer: int, wishes: list[_Wish], protected: np.ndarray) -> None:
+        """After ``layer``, as many of them as each link should be given now; of ``protected [layers, experts]``, nobody
+        leaves."""
+        wishes.sort(key=lambda wish: -wish.worth)
+        rate = self._rate.reshape(-1)
+        for room in {id(wish.room): wish.room for wish in wishes}.values():
+            ours = [wish for wish in wishes if wish.room is room][: self._affordable(room, layer)]
+            seats = room.cache.room_for(len(ours), protected.reshape(-1)).tolist()
+            for wish, leaving in zip(ours, seats, strict=False):
+                if leaving >= 0 and rate[leaving] > wish.chance:
+                    break
+                key = wish.layer * self._experts + wish.expert
+                slot = room.cache.bring(key, leaving)
+                try:
+                    fetch = room.transfer.ahead(room.arena, wish.layer, wish.expert, slot, wish.worth)
+                except BaseException:
+                    room.cache.forget(wish.layer, wish.expert)  # nobody will bring it, and nobody may hit it
+                    raise
+                self._out[wish.layer][key] = _Early(room, fetch, wish.turn)
+                self._outstanding += 1
+                self._link(room).spent += room.arena.layout.nbytes
+                self.notes.append(Note(layer, Deed.BRING, key, leaving))
 
     def _affordable(self, room: Room, layer: int) -> int:
         """How many more fetches this link should be given now."""
@@ -223,22 +262,28 @@ class Prefetcher:
     def _link(self, room: Room) -> _Link:
         return self._links.setdefault(id(room), _Link())
 
-    def _pass_by(self, layer: int, behind: int) -> None:
-        """Layer ``behind`` had its turn: what was meant for it and not used is let go once nobody writes to it."""
-        for key, (room, fetch) in list(self._out[behind].items()):
-            if not fetch.over and not room.transfer.cancel(fetch):
-                continue  # being read: asked again at the next boundary
-            self._note(layer, key, self._close(key, room, fetch))
-            del self._out[behind][key]
+    def _pass_by(self, layer: int, turn: int, out: dict[int, _Early]) -> bool:
+        """A layer had this turn: what was meant for it and not used is let go once nobody writes to it. Whether
+        somebody is still being read: asked again at the next boundary."""
+        reading = False
+        for key, early in list(out.items()):
+            if early.turn > turn:
+                continue
+            if not early.fetch.over and not early.room.transfer.cancel(early.fetch):
+                reading = True
+                continue
+            self._note(layer, key, self._close(key, early))
+            del out[key]
+        return reading
 
-    def _close(self, key: int, room: Room, fetch: Fetch) -> Deed:
+    def _close(self, key: int, early: _Early) -> Deed:
         self._outstanding -= 1
-        if fetch.arrived:
-            self._nbytes[key] = fetch.nbytes
-            fetch.result()  # whoever is hit here later finds the copy ordered before the compute
-            room.cache.let_go(key)
+        if early.fetch.arrived:
+            self._nbytes[key] = early.fetch.nbytes
+            early.fetch.result()  # whoever is hit here later finds the copy ordered before the compute
+            early.room.cache.let_go(key)
             return Deed.LET_GO
-        room.cache.forget(*divmod(key, self._experts))
+        early.room.cache.forget(*divmod(key, self._experts))
         return Deed.DROP
 
     def _note(self, layer: int, key: int, deed: Deed) -> None:

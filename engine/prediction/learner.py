@@ -78,9 +78,13 @@ class Learner(Silent):
     The threshold of a token is the same for all experts, so it changes no order, and chances need no threshold found.
     """
 
-    def __init__(self, shape: Shape, distances: int, width: int, first_rows: int = BATCH) -> None:
+    def __init__(
+        self, shape: Shape, distances: int, width: int, first_rows: int = BATCH, next_layers: int = 0
+    ) -> None:
+        """next_layers: of the next token, so many layers' scores are learnt beside those of the token itself."""
         super().__init__(shape)
-        outputs = shape.layers * shape.experts
+        self._row_layers = shape.layers + next_layers
+        outputs = self._row_layers * shape.experts
         affordable = max(8, ROWS_BYTES // (8 * (width + outputs)))
         self._curve = Curve(distances)  # over distances to the threshold in units of the layer's spread
         self._spread = np.ones(shape.layers, np.float32)  # of a layer's scores
@@ -129,7 +133,7 @@ class Learner(Silent):
         return False
 
     def _observe(self, x: np.ndarray, scores: np.ndarray) -> None:
-        """A token to learn from; ``scores [layers, experts]``."""
+        """A token to learn from; ``scores [layers, experts]``, the next token's last."""
         self._seen += 1
         if self.learnt < PLENTY or self._seen % 4 == 0:
             self._rows.put(x, scores.reshape(-1))
@@ -160,12 +164,12 @@ class Learner(Silent):
     def _whole(self, x: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those rows that are finite throughout; of the scores ``[n, layers, experts]``, distances to the threshold."""
         shape = self.shape
-        scores = padded(scores.reshape(-1, shape.layers, shape.experts), shape.experts)
+        scores = padded(scores.reshape(-1, self._row_layers, shape.experts), shape.experts)
         finite = np.isfinite(x).all(axis=1) & np.isfinite(scores).all(axis=(1, 2))
         if not finite.all():
             x, scores = x[finite], scores[finite]
         if len(x):
-            spread = scores.std(axis=2).mean(axis=0) + 1e-9
+            spread = scores[:, : shape.layers].std(axis=2).mean(axis=0) + 1e-9
             self._spread = spread if not self.learnt else self._spread * np.float32(0.9) + spread * np.float32(0.1)
         return x, scores - thresholds(scores, shape.top_k)
 

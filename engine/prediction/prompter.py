@@ -40,7 +40,10 @@ _P = TypeVar("_P", bound=Predictor)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guess:
-    """chances: float32 ``[experts]`` of ``layer``, per token, 0..1. worth: 1 - distance/L, to weigh guesses by."""
+    """chances: float32 ``[experts]`` of ``layer``, per token, 0..1. worth: 1 - distance/L, to weigh guesses by.
+
+    After the last layer comes the next token's first.
+    """
 
     layer: int
     distance: int
@@ -172,14 +175,18 @@ class Prompter:
             one.end_pass()
 
     def ahead(self, layer: int) -> list[Guess]:
-        """What is expected of the layers after ``layer`` (-1: before the first), nearest first, up to the horizon."""
-        count = min(self.horizon, self.shape.layers - 1 - layer)
-        chances = None if self.resting or count < 1 else self.predictor.ahead(layer, count)
+        """What is expected of the layers after ``layer`` (-1: before the first), nearest first, up to the horizon.
+
+        Only guesses about the pass's own token are scored.
+        """
+        layers = self.shape.layers
+        chances = None if self.resting or layers == 1 else self.predictor.ahead(layer, self.horizon)
         if chances is None:
             return []
-        self.meter.predicted(layer, chances)
+        if own := layers - 1 - layer:
+            self.meter.predicted(layer, chances[:own])
         return [
-            Guess(layer + distance, distance, chance, self._worth[distance])
+            Guess((layer + distance) % layers, distance, chance, self._worth[distance])
             for distance, chance in enumerate(chances, 1)
         ]
 

@@ -19,7 +19,7 @@ from engine.experts.runtime import ExpertRuntime
 PATIENCE = 30.0  # seconds; only a hang takes them
 LAYERS, EXPERTS, TOP_K = 4, 8, 2
 LAYOUT = expert_layout({"down_proj": (4, 4)}, torch.uint8)
-Script = Mapping[int, Mapping[int, Mapping[int, float]]]  # after layer -> layer meant -> expert -> chance
+Script = Mapping[int, Mapping[int, float]]  # layer meant (up to the one asked after: in the next pass) -> expert -> chance
 
 
 class NumberStore:
@@ -101,7 +101,8 @@ class Prompted:
         for target, named in self._says(layer).items():
             chances = np.zeros(EXPERTS, np.float32)
             chances[list(named)] = list(named.values())
-            guesses.append(Guess(target, chances, 1 - (target - layer) / LAYERS))
+            distance = (target - layer - 1) % LAYERS + 1
+            guesses.append(Guess(target, chances, 1 - distance / LAYERS))
         return guesses
 
 
@@ -144,8 +145,8 @@ class Stage:
     def arrived(self) -> None:
         """Wait for everything that is being fetched ahead."""
         for out in self.runtime._ahead._out:
-            for _, fetch in list(out.values()):
-                fetch.wait()
+            for early in list(out.values()):
+                early.fetch.wait()
 
     @property
     def out(self) -> set[tuple[int, int]]:

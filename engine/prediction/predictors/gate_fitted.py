@@ -1,4 +1,8 @@
-"""Fitted look-ahead: per layer and distance, a linear map from a router's input to a later router's scores."""
+"""Fitted look-ahead: per layer and distance, a linear map from a router's input to a later router's scores.
+
+The last layer looks into the next token, before anybody knows which one that will be: the link would stand idle through
+the language head, the sampling and the first layer's attention otherwise.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from engine.prediction.shape import Phase, Shape, State
 
 class GateFitted(Learner):
     """One ridge regression per layer: router input (its leading directions, where wide) -> scores 1..horizon ahead,
-    and what the conversation adds to it."""
+    and what the conversation adds to it. From the last layer on, ahead are the next token's first layers."""
 
     name = "gate-fitted"
     needs_hidden = True
@@ -27,12 +31,13 @@ class GateFitted(Learner):
 
     def __init__(self, shape: Shape, horizon: int = HORIZON, rank: int | None = None, budget: int = BUDGET) -> None:
         horizon = max(1, min(horizon, shape.layers - 1))
-        rank = affordable_rank(shape.hidden, horizon * shape.experts, max(1, shape.layers - 1), rank, budget)
+        rank = affordable_rank(shape.hidden, horizon * shape.experts, shape.layers, rank, budget)
         self._basis = Basis(shape.hidden, rank)
-        super().__init__(shape, horizon, shape.layers * shape.hidden)
+        super().__init__(shape, 2 * horizon, shape.layers * shape.hidden, next_layers=horizon)
         layers, experts = shape.layers, shape.experts
         self.horizon = horizon
-        self.maps = [Ridge(self._basis.rank, min(horizon, layers - 1 - layer) * experts) for layer in range(layers - 1)]
+        reach = [min(horizon, layers - 1 - layer) for layer in range(layers - 1)] + [horizon]
+        self.maps = [Ridge(self._basis.rank, distances * experts) for distances in reach]
         self._inputs = np.zeros((layers, shape.hidden), np.float32)
         self._drift = Drift((layers, horizon, experts))
         self._foreseen = np.zeros((layers, horizon, experts), np.float32)  # [layer seen from, distance - 1], raw
@@ -43,13 +48,20 @@ class GateFitted(Learner):
         self._came = as_strided(self._true[1:], (layers, horizon, experts), (step, step, number), writeable=False)
         targets = np.arange(layers)[:, None] + np.arange(1, horizon + 1)
         self._targets = np.minimum(targets, layers - 1)  # [layer seen from, distance - 1]
+        self._targets[-1] = np.arange(horizon) % layers
         self._tokens = 0
+        self._last_inputs = np.zeros_like(self._inputs)  # of the last token, like all the "last"
+        self._last_scores = np.zeros((layers, experts), np.float32)
+        self._last_foreseen = np.zeros((horizon, experts), np.float32)  # by its last layer
+        self._last_reach = 0
+        self._last_known = False  # all of it was heard
+        self._follows = False  # the pass under way is of the token right after it
         self._gain = self._offset = np.zeros(0, np.float32)
         self._scale()
 
     @property
     def learnt(self) -> int:
-        return self.maps[0].rows if self.maps else 0
+        return self.maps[0].rows
 
     @property
     def _based(self) -> bool:
@@ -57,16 +69,20 @@ class GateFitted(Learner):
 
     def begin_request(self) -> None:
         self._drift.begin()
+        self._last_known = False
 
     def begin_pass(self, phase: Phase, tokens: int) -> None:
         super().begin_pass(phase, tokens)
+        self._follows, self._last_known = self._last_known and tokens == 1, False
+        self._last_reach = self._reach[-1] if self._follows else 0
+        self._last_foreseen[:] = self._foreseen[-1]
         self._reach = [0] * self.shape.layers
 
     def router(self, layer: int, inputs: np.ndarray, scores: np.ndarray) -> None:
         super().router(layer, inputs, scores)
         row = self._inputs[layer]
         row[:] = inputs
-        if self.resting or layer == len(self.maps) or not math.isfinite(float(row @ row)):
+        if self.resting or not math.isfinite(float(row @ row)):
             return
         foreseen = self.maps[layer].predict(self._basis.apply(row)) if self._basis.found else None
         if foreseen is not None:
@@ -75,42 +91,63 @@ class GateFitted(Learner):
             self._foreseen[layer, :reach] = foreseen
             foreseen += self._drift.correction[layer, :reach]
             foreseen *= self._gain[layer, :reach]
-            foreseen += self._offset[:reach]
+            foreseen += self._offset[layer, :reach]
             self._chances[layer, :reach] = sigmoid(foreseen)
 
     def end_pass(self) -> None:
         if not self._heard.all() or not math.isfinite(float(np.vdot(self._inputs, self._inputs))):
             return
         scores = padded(self._scores, self.shape.experts)
-        self._observe(self._inputs.reshape(-1), scores)
-        if self.maps and all(self._reach[:-1]):
-            self._true[: self.shape.layers] = scores - thresholds(scores, self.shape.top_k)
-            self._tokens += 1
-            if self._tokens % CALIBRATE_EVERY == 0:
-                self._calibrate()
-            self._drift.add(self._came - self._foreseen)
+        if self._follows:
+            self._observe(self._last_inputs.reshape(-1), self._with_next(self._last_scores, scores))
+        if all(self._reach):
+            self._compare(scores - thresholds(scores, self.shape.top_k))
+        self._last_known = True
+        self._last_scores[:] = scores
+        self._inputs, self._last_inputs = self._last_inputs, self._inputs
 
-    def _calibrate(self) -> None:
+    def _with_next(self, scores: np.ndarray, following: np.ndarray) -> np.ndarray:
+        """A token's scores ``[layers, experts]`` and, after them, those of the next one's first layers."""
+        return np.concatenate((scores, following.take(range(self.horizon), axis=0, mode="wrap")))
+
+    def _compare(self, true: np.ndarray) -> None:
+        """``true [layers, experts]`` came, as distances to the threshold."""
+        self._true[: self.shape.layers] = true
+        error = self._came - self._foreseen
+        error[-1] = true[self._targets[-1]] - self._last_foreseen if self._last_reach else 0.0
+        self._tokens += 1
+        if self._tokens % CALIBRATE_EVERY == 0:
+            self._calibrate(true)
+        self._drift.add(error)
+
+    def _calibrate(self, true: np.ndarray) -> None:
         corrected = self._foreseen + self._drift.correction
+        corrected[-1] = self._last_foreseen + self._drift.correction[-1]
         corrected /= self._spread[self._targets][..., None]
         for place in range(self.horizon):
             seen_from = slice(0, self.shape.layers - 1 - place)
             self._curve.observe(corrected[seen_from, place], place, self._came[seen_from, place] > 0)
+            if self._last_reach:
+                chosen = true[self._targets[-1, place]] > 0
+                self._curve.observe(corrected[-1:, place], self.horizon + place, chosen[None])
         self._scale()
 
     def _scale(self) -> None:
-        """From distances to the threshold to the logarithm of the odds."""
+        """From distances to the threshold to the logarithm of the odds: gain and offset, ``[layers, horizon, 1]``."""
         curve = self._curve.ab.astype(np.float32)
-        self._gain = (curve[:, 0] / self._spread[self._targets])[..., None]  # [layers, horizon, 1]
-        self._offset = curve[:, 1:]
+        places = np.tile(np.arange(self.horizon), (self.shape.layers, 1))
+        places[-1] += self.horizon
+        self._gain = (curve[places, 0] / self._spread[self._targets])[..., None]
+        self._offset = curve[places, 1][..., None]
 
     def ahead(self, layer: int, count: int) -> np.ndarray | None:
         reach = min(self._reach[layer], count) if layer >= 0 else 0
         return self._chances[layer, :reach] if reach else None
 
     def study(self, sample: Sample) -> None:
-        for inputs, scores in zip(sample.inputs, padded(sample.scores, self.shape.experts), strict=True):
-            self._observe(inputs.reshape(-1), scores)
+        scores = padded(sample.scores, self.shape.experts)
+        for inputs, here, following in zip(sample.inputs, scores, scores[1:], strict=False):
+            self._observe(inputs.reshape(-1), self._with_next(here, following))
 
     def _fold(self, x: np.ndarray, scores: np.ndarray) -> Iterator[None]:
         inputs = x.reshape(len(x), self.shape.layers, self.shape.hidden)
@@ -119,7 +156,7 @@ class GateFitted(Learner):
             self._basis.find((inputs / size).reshape(-1, self.shape.hidden))
             yield
         for layer, ridge in enumerate(self.maps):
-            ahead = scores[:, layer + 1 : layer + 1 + self.horizon]
+            ahead = scores[:, layer + 1 : layer + 1 + ridge.outputs // self.shape.experts]
             ridge.fold(self._basis.apply(inputs[:, layer]), ahead.reshape(len(ahead), -1))
             yield
 

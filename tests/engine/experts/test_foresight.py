@@ -44,7 +44,7 @@ def test_the_next_layers_are_foreseen_after_each_and_before_the_first() -> None:
     heard = Heard("popularity")
     heard.token()
     heard.orders.clear()
-    assert heard.token() == [[1, 2, 3], [2, 3], [3], []]
+    assert heard.token() == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2]], "after the last layer comes the next token"
     assert heard.orders == [(-1, [0, 1, 2])]
 
 

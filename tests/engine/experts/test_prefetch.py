@@ -79,6 +79,43 @@ def test_an_expert_that_is_still_on_the_way_is_late_and_waited_for_once(stage: C
     assert one.counters().prefetch_late == 1
 
 
+def test_the_next_token_is_fetched_for_while_this_one_ends(stage: Callable[..., Stage]) -> None:
+    """After the last layer comes the next token's first: who is brought for it stays until it had its turn."""
+    one = stage(16, after(LAYERS - 1, {0: {5: 0.9, 6: 0.8}}))
+    record = one.token([0], [0], [0], [0])
+    assert [(note.layer, note.deed) for note in record.notes] == [(LAYERS - 1, Deed.BRING)] * 2
+    assert one.out == {(0, 5), (0, 6)}, "the end of the pass is not the end of their turn"
+    assert one.runtime.predicted[0].nonzero()[0].tolist() == [], "the panel shows this pass"
+    record = one.token([5], [0], [0], [0])
+    assert record.early[0, 5]
+    assert not record.missed[0].any()
+    assert [(note.layer, note.deed, note.key) for note in record.notes][0] == (1, Deed.LET_GO, 6)
+    assert one.counters().prefetch_used == 1
+    assert one.runtime.predicted[0].nonzero()[0].tolist() == [5, 6]
+
+
+def test_who_is_brought_for_a_token_that_never_comes_is_let_go(stage: Callable[..., Stage]) -> None:
+    one = stage(16, after(LAYERS - 1, {0: {5: 0.9}}))
+    one.token([0], [0], [0], [0])
+    assert one.out == {(0, 5)}
+    one.runtime.begin_answer(new_chat=True)
+    assert one.out == set()
+    assert one.resident(0, 5)
+    assert one.runtime._rooms[0].cache._may_leave[5]
+
+
+def test_for_the_next_token_nobody_leaves_whom_it_expects_too(stage: Callable[..., Stage]) -> None:
+    """And for this one's layers even those may leave: they are wanted later."""
+    one = stage(6, after(LAYERS - 1, {0: {0: 0.9, 5: 0.9}}), policy="lru")
+    one.token([0], [0], [0, 1], [0, 1])
+    assert one.resident(0, 0)
+    assert one.out == {(0, 5)}, "0:0 was the longest unused, and is expected: another one left"
+    one = stage(6, lambda layer: {3: {7: 0.9}, 0: {0: 0.9}} if layer == 2 else {}, policy="lru")
+    record = one.token([0], [0], [0, 1, 2, 3], [7])
+    assert record.early[3, 7]
+    assert not one.resident(0, 0)
+
+
 def test_an_expert_that_leaves_unused_was_wasted(stage: Callable[..., Stage]) -> None:
     one = stage(8, after(0, {1: {5: 0.9}}))
     record = one.token([0], [6], [0], [0])

@@ -38,7 +38,7 @@ def test_a_subject_the_map_does_not_know_is_followed() -> None:
         for layer in range(model.layers):
             predictor.router(layer, inputs[layer], scores[layer] + liked)
             chances = predictor.predict(layer, 1)
-            if chances is not None:
+            if chances is not None and layer + 1 < model.layers:
                 wanted = chosen(scores[layer + 1] + liked, 4)
                 right = len(np.intersect1d(chosen(chances, 4), wanted)) / 4
                 (early if token == 0 else late if token > 15 else []).append(right)

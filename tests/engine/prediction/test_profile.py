@@ -55,7 +55,7 @@ def test_what_is_saved_comes_back(learnt: Profile) -> None:
         np.testing.assert_array_equal(back.tables[name], table, strict=True)
     assert back.shape == SHAPE
     assert back.requests == {"prefill": 0, "decode": 1}
-    assert back.tokens_learnt == {"gate-fitted": 150, "call-sheet": 149}
+    assert back.tokens_learnt == {"gate-fitted": 149, "call-sheet": 149}
     assert back.accuracy == {"blend": [0.9, None]}
     assert back.saved.endswith("Z")
     prompter = Prompter("blend", SHAPE, back.tables)

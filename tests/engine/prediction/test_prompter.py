@@ -29,15 +29,15 @@ def decode(prompter: Prompter, ids: list[int], tokens: int = 1) -> None:
         prompter.end_pass()
 
 
-def test_guesses_come_nearest_first_and_end_with_the_last_layer() -> None:
+def test_guesses_come_nearest_first_and_after_the_last_layer_comes_the_next_tokens_first() -> None:
     prompter = Prompter("next-index", SHAPE, horizon=3)
     prompter.begin_request()
     prompter.begin_pass("decode", 1)
     ahead = prompter.ahead(0)
     assert [(guess.layer, guess.distance) for guess in ahead] == [(1, 1), (2, 2), (3, 3)]
     assert [guess.worth for guess in ahead] == [0.75, 0.5, 0.25]
-    assert [guess.layer for guess in prompter.ahead(2)] == [3]
-    assert prompter.ahead(3) == []
+    assert [(guess.layer, guess.distance) for guess in prompter.ahead(2)] == [(3, 1), (0, 2), (1, 3)]
+    assert [guess.layer for guess in prompter.ahead(3)] == [0, 1, 2]
     assert [guess.layer for guess in prompter.ahead(-1)] == [0, 1, 2]
 
 
