@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -124,41 +124,61 @@ def find_disturbance(paths: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def describe_link(paths: Sequence[dict[str, Any]], disk: DiskFigures) -> dict[str, Any] | None:
+def describe_link(paths: Sequence[dict[str, Any]], samples: Mapping[str, Sequence[Sample]]) -> dict[str, Any] | None:
     """How near decode comes to what the disk allows; None when no path of ours read from disk only.
 
     Without prefetch a token cannot be faster than bytes / rate + compute, one after the other; with a perfect one, not
-    than the larger of the two. rate: the plain reader's. compute: our time per token with every expert in memory, or,
-    where that was not measured, what was left of the time per token after waiting.
+    than the larger of the two. rate: the plain reader's, right before and after each answer. compute: our time per
+    token with every expert in memory, or, where that was not measured, what was left of it after waiting.
+
+    All figures are medians over the rounds, those of the ratios over each round's own.
     """
-    whole = next((path for path in paths if path["path"] == "ours 100%"), None)
     offloaded = [path for path in paths if path["kind"] == "ours" and path["held"]]
     if not offloaded:
         return None
-    rows = []
-    for path in offloaded:
-        waited = max(0.0, path["seconds_per_token"] - path["stall_per_token"])
-        compute = whole["seconds_per_token"] if whole else waited
-        fetch = path["bytes_per_token"] / disk.yardstick
-        bound = max(compute, fetch) if path["ahead"] else compute + fetch
-        rows.append(
-            {
-                "path": path["path"],
-                "bytes_per_token": path["bytes_per_token"],
-                "fetch_seconds": fetch,
-                "compute_seconds": compute,
-                "sum_seconds": compute + fetch,
-                "max_seconds": max(compute, fetch),
-                "measured_seconds": path["seconds_per_token"],
-                "measured_vs_sum": path["seconds_per_token"] / (compute + fetch),
-                "measured_vs_max": path["seconds_per_token"] / max(compute, fetch),
-                "bound": "max" if path["ahead"] else "sum",
-                "measured_vs_bound": path["seconds_per_token"] / bound,
-                "wasted_share": path["prefetch"]["wasted_share"],
-            }
-        )
+    whole = samples.get("ours 100%")
     return {
-        "rate_bytes_per_second": disk.yardstick,
+        "rate_bytes_per_second": median(_disk_rate(sample) for path in offloaded for sample in samples[path["path"]]),
         "compute_from": "all experts in memory" if whole else "time per token less waiting",
-        "rows": rows,
+        "rows": [_link_row(path, samples[path["path"]], whole) for path in offloaded],
     }
+
+
+def _link_row(path: dict[str, Any], samples: Sequence[Sample], whole: Sequence[Sample] | None) -> dict[str, Any]:
+    rounds = [_link_round(sample, whole[number] if whole else None) for number, sample in enumerate(samples)]
+    figures = {name: median(one[name] for one in rounds) for name in rounds[0]}
+    bound = "max" if path["ahead"] else "sum"
+    return {
+        "path": path["path"],
+        **figures,
+        "bound": bound,
+        "measured_vs_bound": figures[f"measured_vs_{bound}"],
+        "wasted_share": path["prefetch"]["wasted_share"],
+    }
+
+
+def _link_round(sample: Sample, whole: Sample | None) -> dict[str, float]:
+    """One answer's figures, per token."""
+    assert sample.decode is not None
+    measured = sample.seconds / sample.steps
+    nbytes = sample.decode.fetched_bytes / sample.steps
+    rate = _disk_rate(sample)
+    fetch = nbytes / rate
+    waited = sample.decode.stall_seconds / sample.steps
+    compute = whole.seconds / whole.steps if whole else max(0.0, measured - waited)
+    return {
+        "bytes_per_token": nbytes,
+        "rate_bytes_per_second": rate,
+        "fetch_seconds": fetch,
+        "compute_seconds": compute,
+        "sum_seconds": compute + fetch,
+        "max_seconds": max(compute, fetch),
+        "measured_seconds": measured,
+        "measured_vs_sum": measured / (compute + fetch),
+        "measured_vs_max": measured / max(compute, fetch),
+    }
+
+
+def _disk_rate(sample: Sample) -> float:
+    assert sample.disk_rate is not None  # asked for every answer that reads from disk only
+    return sample.disk_rate

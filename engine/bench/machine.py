@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.bench.disk import drop_pages, read_rate
+from engine.bench.disk import Rate, drop_pages, read_rate
 from engine.bench.ours import READERS, ExpertReader
 from engine.hardware.disk import Span
 from engine.loading import Inspection
@@ -70,23 +70,37 @@ def disk_figures(found: Inspection, dtype: torch.dtype, reads: ReadMode) -> Disk
     Each round reads the same random experts three times over, with cold pages, one kind of reader after the other.
     """
     experts = _some_experts(found)
-    spans = [span for layer, expert in experts for span in _spans(found, layer, expert)]
-    files = {span.file for span in spans}
-    plain, in_flight, store = [], [], []
+    plain = PlainReader(found)
+    one, several, store = [], [], []
     reader = ExpertReader(found, dtype, reads)
     try:
         for _ in range(DISK_ROUNDS):
-            drop_pages(files)
-            last = read_rate(spans, 1)
-            plain.append(last.bytes_per_second)
-            drop_pages(files)
-            in_flight.append(read_rate(spans, READERS).bytes_per_second)
-            drop_pages(files)
+            last = plain.read(1)
+            one.append(last.bytes_per_second)
+            several.append(plain.read(READERS).bytes_per_second)
+            drop_pages(plain.files)
             store.append(reader.rate(experts))
     finally:
         reader.close()
-    size = max(span.nbytes for span in spans)
-    return DiskFigures(median(plain), median(in_flight), median(store), size, last.direct, reader.way, last.note)
+    return DiskFigures(median(one), median(several), median(store), plain.block, last.direct, reader.way, last.note)
+
+
+class PlainReader:
+    """Reads some of a model's experts, always the same ones, from cold pages, and keeps nothing."""
+
+    def __init__(self, found: Inspection) -> None:
+        self._spans = [span for layer, expert in _some_experts(found) for span in _spans(found, layer, expert)]
+        self.files = {span.file for span in self._spans}
+        self.block = max(span.nbytes for span in self._spans)  # bytes of one expert, as stored
+
+    def read(self, readers: int) -> Rate:
+        """So many blocks at a time."""
+        drop_pages(self.files)
+        return read_rate(self._spans, readers)
+
+    def rate(self) -> float:
+        """Bytes per second that the disk gives just now, as ``DiskFigures.yardstick``."""
+        return max(self.read(readers).bytes_per_second for readers in (1, READERS))
 
 
 def expert_spans(found: Inspection) -> list[Span]:

@@ -81,13 +81,14 @@ def _ratios(report: dict[str, Any]) -> list[str]:
 
 def _link(link: dict[str, Any]) -> list[str]:
     lines = [
-        f"link: at {_rate(link['rate_bytes_per_second'])}; compute per token from {link['compute_from']}",
+        f"link: {_rate(link['rate_bytes_per_second'])} to a plain reader, right before and after each answer; "
+        f"compute per token from {link['compute_from']}",
     ]
     for row in link["rows"]:
         wasted = "" if row["wasted_share"] is None else f", {row['wasted_share']:.0%} of what was fetched ahead wasted"
         lines.append(
-            f"  {row['path']}: bytes / rate {_ms(row['fetch_seconds'])}, compute {_ms(row['compute_seconds'])}, "
-            f"sum {_ms(row['sum_seconds'])}, max {_ms(row['max_seconds'])}; "
+            f"  {row['path']}: {_rate(row['rate_bytes_per_second'])}, bytes / rate {_ms(row['fetch_seconds'])}, "
+            f"compute {_ms(row['compute_seconds'])}, sum {_ms(row['sum_seconds'])}, max {_ms(row['max_seconds'])}; "
             f"measured {_ms(row['measured_seconds'])}{wasted}"
         )
         what = "max(compute, bytes / rate)" if row["bound"] == "max" else "bytes / rate + compute"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from engine.bench.contender import Contender, Sample, Unavailable
+from engine.bench.contender import Contender, PathInfo, Sample, Unavailable
 from engine.bench.prompts import WARM_UP_ANSWER
 from engine.errors import GreenroomError, explain
 
@@ -53,8 +53,17 @@ def choose_kept(contenders: Sequence[Contender], room: int) -> tuple[list[Conten
     return kept, [one for one in fitting if one not in kept], too_big
 
 
-def run_rounds(contenders: Sequence[Contender], work: Work, room: int, report: Callable[[str], None]) -> Outcome:
-    """Measure everybody, closing all at the end. A peer that cannot take part is left out with the reason."""
+def run_rounds(
+    contenders: Sequence[Contender],
+    work: Work,
+    room: int,
+    report: Callable[[str], None],
+    disk: Callable[[], float] | None = None,
+) -> Outcome:
+    """Measure everybody, closing all at the end. A peer that cannot take part is left out with the reason.
+
+    disk: asked before and after each answer that reads from the disk only, since a disk changes its pace as well.
+    """
     _, in_turn, too_big = choose_kept(contenders, room)
     outcome = Outcome(reloaded=[one.name for one in in_turn])
     for one in too_big:
@@ -71,7 +80,7 @@ def run_rounds(contenders: Sequence[Contender], work: Work, room: int, report: C
                         _warm_up(one, work, report)
                     for path in one.paths:
                         report(f"round {number} of {len(work.prompts)}: {path.key}")
-                        sample = one.run(path, prompt, work.tokens)
+                        sample = _run(one, path, prompt, work.tokens, disk)
                         outcome.samples.setdefault(path.key, []).append(sample)
                 except (Unavailable, GreenroomError, MemoryError, RuntimeError, ValueError, OSError) as error:
                     log.info("%s left out", one.name, exc_info=True)
@@ -87,6 +96,14 @@ def run_rounds(contenders: Sequence[Contender], work: Work, room: int, report: C
         for one in contenders:
             one.close()
     return outcome
+
+
+def _run(one: Contender, path: PathInfo, prompt: list[int], tokens: int, disk: Callable[[], float] | None) -> Sample:
+    if disk is None or not path.held:
+        return one.run(path, prompt, tokens)
+    before = disk()
+    sample = one.run(path, prompt, tokens)
+    return replace(sample, disk_rate=(before + disk()) / 2)
 
 
 def _warm_up(one: Contender, work: Work, report: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ import torch
 from engine.bench.contender import Contender, PathInfo
 from engine.bench.figures import describe_link, describe_path, find_disturbance, find_ratios
 from engine.bench.llama import Llama, check_llama
-from engine.bench.machine import disk_figures, expert_spans, link_rate, memory_rate
+from engine.bench.machine import PlainReader, disk_figures, expert_spans, link_rate, memory_rate
 from engine.bench.ours import Lessons, Ours, without_prefetch
 from engine.bench.prompts import choose_prompts
 from engine.bench.rounds import Outcome, Work, run_rounds
@@ -88,7 +88,8 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
     contenders, notes = _contenders(options, room, device.torch_device, gguf, report)
     work = Work(options.tokens, prompts.rounds, options.warm_up, prompts.warm_up, prompts.context)
     free = _free(device.torch_device)
-    outcome = run_rounds(contenders, work, int(free * MEMORY_SHARE), report)
+    plain = PlainReader(found).rate if options.cold else None
+    outcome = run_rounds(contenders, work, int(free * MEMORY_SHARE), report, plain)
     notes += _notes(options, outcome, disk.note, contenders, prompts.note)
 
     described = [
@@ -98,7 +99,7 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
         if path.key in outcome.samples
     ]
     ratios, missing = find_ratios(described, disk, gguf is not None)
-    link_report = describe_link(described, disk) if options.cold else None
+    link_report = describe_link(described, outcome.samples) if options.cold else None
     return {
         "model": {
             "name": found.folder.name,

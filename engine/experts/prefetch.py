@@ -59,7 +59,7 @@ class _Wish(NamedTuple):
 
 @dataclass(slots=True)
 class _Link:
-    """What a pass left of one link. Bytes per second; bytes that could be fetched ahead in one pass."""
+    """What a pass left of one link. Bytes of slots filled per second; those that could be filled ahead in one pass."""
 
     seen: LinkUse = field(default_factory=LinkUse)
     rate: float = 0.0
@@ -194,7 +194,7 @@ class Prefetcher:
             link, use = self._link(room), room.transfer.use()
             demand = use.demand_seconds - link.seen.demand_seconds
             busy = use.busy_seconds - link.seen.busy_seconds
-            count = use.demand_bytes + use.early_bytes - link.seen.demand_bytes - link.seen.early_bytes
+            count = use.filled_bytes - link.seen.filled_bytes
             link.seen = use
             if not seconds:
                 continue

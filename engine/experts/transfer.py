@@ -100,13 +100,15 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """What the link did since it was opened. Bytes, and seconds in which at least one fetch of that kind was being read
-    or copied."""
+    """What the link did since it was opened. Bytes as they are stored, and seconds in which at least one fetch of that
+    kind was being read or copied. filled_bytes: of the slots they filled, more where a wider number format is computed
+    in."""
 
     demand_bytes: int = 0
     demand_seconds: float = 0.0
     early_bytes: int = 0
     busy_seconds: float = 0.0
+    filled_bytes: int = 0
 
     @property
     def rate(self) -> float | None:
@@ -151,6 +153,7 @@ class Transfer:
         self._busy = {True: 0.0, False: 0.0}
         self._any_since = self._any_busy = 0.0
         self._bytes = {True: 0, False: 0}
+        self._filled = 0
         self.readers = readers
         self._name = name
         self._threads: list[threading.Thread] = []  # started by the first fetch
@@ -200,7 +203,7 @@ class Transfer:
             now = time.perf_counter()
             demand = self._busy[False] + (now - self._since[False] if self._open[False] else 0.0)
             busy = self._any_busy + (now - self._any_since if self._open[True] or self._open[False] else 0.0)
-            return LinkUse(self._bytes[False], demand, self._bytes[True], busy)
+            return LinkUse(self._bytes[False], demand, self._bytes[True], busy, self._filled)
 
     def close(self) -> None:
         """Wait for the reads and copies under way, cancel the rest, and close the store."""
@@ -308,6 +311,7 @@ class Transfer:
             if copy is None:
                 self._end(fetch)
             self._bytes[fetch.early] += fetch.nbytes
+            self._filled += fetch.arena.layout.nbytes if error is None else 0
             fetch.close(State.DONE, error)
         if copy is not None:
             copies.append(copy)

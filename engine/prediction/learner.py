@@ -78,9 +78,7 @@ class Learner(Silent):
     The threshold of a token is the same for all experts, so it changes no order, and chances need no threshold found.
     """
 
-    def __init__(
-        self, shape: Shape, distances: int, width: int, first_rows: int = BATCH, next_layers: int = 0
-    ) -> None:
+    def __init__(self, shape: Shape, distances: int, width: int, first_rows: int = BATCH, next_layers: int = 0) -> None:
         """next_layers: of the next token, so many layers' scores are learnt beside those of the token itself."""
         super().__init__(shape)
         self._row_layers = shape.layers + next_layers

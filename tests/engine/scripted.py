@@ -19,7 +19,9 @@ from engine.experts.runtime import ExpertRuntime
 PATIENCE = 30.0  # seconds; only a hang takes them
 LAYERS, EXPERTS, TOP_K = 4, 8, 2
 LAYOUT = expert_layout({"down_proj": (4, 4)}, torch.uint8)
-Script = Mapping[int, Mapping[int, float]]  # layer meant (up to the one asked after: in the next pass) -> expert -> chance
+Script = Mapping[
+    int, Mapping[int, float]
+]  # layer meant (up to the one asked after: in the next pass) -> expert -> chance
 
 
 class NumberStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,15 @@ class Runner:
 
 def _work(warm_up: int = 0) -> Work:
     return Work(tokens=5, prompts=[[10], [20]], warm_up=warm_up, warm_up_prompts=[[1], [2]], context=100)
+
+
+def test_the_disk_is_measured_around_every_answer_that_reads_from_it_alone() -> None:
+    rates = iter([100.0, 300.0, 500.0, 900.0])
+    cold, warm = Runner("a", 1, []), Runner("b", 1, [])
+    cold.paths = [replace(path, held=True) for path in cold.paths]
+    outcome = run_rounds([cold, warm], _work(), 10, lambda text: None, lambda: next(rates))
+    assert [sample.disk_rate for sample in outcome.samples["a0"]] == [200.0, 700.0]
+    assert [sample.disk_rate for sample in outcome.samples["b0"]] == [None, None]
 
 
 def test_rounds_are_interleaved_and_each_has_its_own_prompt() -> None:

@@ -89,7 +89,7 @@ def test_the_next_token_is_fetched_for_while_this_one_ends(stage: Callable[..., 
     record = one.token([5], [0], [0], [0])
     assert record.early[0, 5]
     assert not record.missed[0].any()
-    assert [(note.layer, note.deed, note.key) for note in record.notes][0] == (1, Deed.LET_GO, 6)
+    assert (record.notes[0].layer, record.notes[0].deed, record.notes[0].key) == (1, Deed.LET_GO, 6)
     assert one.counters().prefetch_used == 1
     assert one.runtime.predicted[0].nonzero()[0].tolist() == [5, 6]
 
