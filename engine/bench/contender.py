@@ -39,6 +39,7 @@ class Sample:
     cpu_seconds: float | None = None
     decode: CacheCounters | None = None  # ours: what decode alone cost
     cached_share: float | None = None  # of its files, in the file cache: held, at a token, at most; else at the start
+    link_seconds: float | None = None  # ours: in which something was fetched, of ``seconds``
     disk_rate: float | None = None  # what the disk gave a plain reader right before and after, bytes per second
 
     @property

@@ -159,7 +159,7 @@ def _link_row(path: dict[str, Any], samples: Sequence[Sample], whole: Sequence[S
 
 def _link_round(sample: Sample, whole: Sample | None) -> dict[str, float]:
     """One answer's figures, per token."""
-    assert sample.decode is not None
+    assert sample.decode is not None and sample.link_seconds is not None
     measured = sample.seconds / sample.steps
     nbytes = sample.decode.fetched_bytes / sample.steps
     rate = _disk_rate(sample)
@@ -174,6 +174,7 @@ def _link_round(sample: Sample, whole: Sample | None) -> dict[str, float]:
         "sum_seconds": compute + fetch,
         "max_seconds": max(compute, fetch),
         "measured_seconds": measured,
+        "link_busy_share": min(1.0, sample.link_seconds / sample.seconds),
         "measured_vs_sum": measured / (compute + fetch),
         "measured_vs_max": measured / max(compute, fetch),
     }

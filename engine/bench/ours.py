@@ -142,7 +142,7 @@ class Ours:
         self._experience.begin_request()
         while not isinstance(next(answer), Decoded):
             self._experience.passed()  # a piece of the prompt; the first token comes out of the last
-        before = self._counters()  # what the prompt cost is not what a token costs
+        before, linked = self._counters(), self._link_seconds()  # what the prompt cost is not what a token costs
         watch = Stopwatch()
         for step in range(steps):
             pages.before_token()
@@ -151,14 +151,18 @@ class Ours:
             with watch:
                 next(answer)
                 self._experience.passed()
-        cost = self._counters().minus(before)
+        cost, linked = self._counters().minus(before), self._link_seconds() - linked
         tokens = tuple(self._generator.kv.tokens[len(prompt) :])
         ended = next(answer)
         assert isinstance(ended, Ended) and len(tokens) == steps
         self._experience.end_request()
         self._experience.settle()
         prefill = ended.timings.prefill_seconds
-        return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.share)
+        return Sample(len(prompt), prefill, tokens, watch.seconds, watch.cpu_seconds, cost, pages.share, linked)
+
+    def _link_seconds(self) -> float:
+        assert self._loaded is not None
+        return self._loaded.runtime.link_seconds
 
     def _counters(self) -> CacheCounters:
         assert self._loaded is not None

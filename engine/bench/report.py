@@ -89,7 +89,7 @@ def _link(link: dict[str, Any]) -> list[str]:
         lines.append(
             f"  {row['path']}: {_rate(row['rate_bytes_per_second'])}, bytes / rate {_ms(row['fetch_seconds'])}, "
             f"compute {_ms(row['compute_seconds'])}, sum {_ms(row['sum_seconds'])}, max {_ms(row['max_seconds'])}; "
-            f"measured {_ms(row['measured_seconds'])}{wasted}"
+            f"measured {_ms(row['measured_seconds'])}, the link busy in {row['link_busy_share']:.0%} of it{wasted}"
         )
         what = "max(compute, bytes / rate)" if row["bound"] == "max" else "bytes / rate + compute"
         lines.append(f"    decode is within {row['measured_vs_bound']:.2f}x of {what}")

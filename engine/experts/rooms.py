@@ -69,6 +69,17 @@ def make_room(
     return Room(arena, cache, transfer, device, arena.slots)
 
 
+def bytes_held(rooms: Sequence[Room]) -> dict[str, int]:
+    """Bytes of experts by where they are ("cpu", "cuda:0"): arenas, and beside a card those that wait in RAM."""
+    held: dict[str, int] = {}
+    for room in rooms:
+        where = str(room.device.torch_device)
+        held[where] = held.get(where, 0) + room.arena.nbytes
+    for tier in {id(tier): tier for room in rooms if (tier := room.transfer.tier) is not None}.values():
+        held["cpu"] = held.get("cpu", 0) + tier.nbytes
+    return held
+
+
 class _Wave:
     """A lease: who of it is here, in which slots, and who is still on the way."""
 

@@ -19,7 +19,7 @@ from engine.experts.observer import Observer
 from engine.experts.prefetch import Prefetcher
 from engine.experts.records import PassRecord, Phase
 from engine.experts.resident import Resident
-from engine.experts.rooms import Dispatch, Room, Served, make_room
+from engine.experts.rooms import Dispatch, Room, Served, bytes_held, make_room
 from engine.experts.stages import shares, stage_of
 from engine.experts.store import Store
 from engine.experts.transfer import Transfer
@@ -345,6 +345,11 @@ class ExpertRuntime:
         return np.arange(self.slots if self._all_fit else 0)
 
     @property
+    def link_seconds(self) -> float:
+        """In which something was read or copied, since the model was loaded; over all links."""
+        return sum(transfer.use().busy_seconds for transfer in self._transfers)
+
+    @property
     def evictions(self) -> int:
         return sum(room.cache.evictions for room in self._rooms)
 
@@ -362,14 +367,7 @@ class ExpertRuntime:
 
     def held(self) -> dict[str, int]:
         """Bytes of experts by where they are ("cpu", "cuda:0"): arenas, and beside a card those that wait in RAM."""
-        held: dict[str, int] = {}
-        for room in self._rooms:
-            where = str(room.device.torch_device)
-            held[where] = held.get(where, 0) + room.arena.nbytes
-        tiers = [transfer.tier for transfer in self._transfers if transfer.tier is not None]
-        if tiers:
-            held["cpu"] = held.get("cpu", 0) + sum(tier.nbytes for tier in tiers)
-        return held
+        return bytes_held(self._rooms)
 
     @property
     def predicted(self) -> np.ndarray:

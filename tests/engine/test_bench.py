@@ -207,6 +207,7 @@ def test_cold_reads_from_disk_only_and_says_what_the_link_allows(model: Path) ->
     assert plain["fetch_seconds"] == plain["bytes_per_token"] / plain["rate_bytes_per_second"]
     rates = sorted(row["rate_bytes_per_second"] for row in link["rows"])
     assert rates[0] <= link["rate_bytes_per_second"] <= rates[-1]
+    assert all(0 < row["link_busy_share"] <= 1 for row in link["rows"])
     assert plain["sum_seconds"] == pytest.approx(plain["fetch_seconds"] + plain["compute_seconds"])
     assert plain["measured_vs_bound"] == plain["measured_seconds"] / plain["sum_seconds"]
     ahead = next(row for row in link["rows"] if "nobody" not in row["path"])
