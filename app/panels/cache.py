@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from app.panels import format
 from app.panels.history import History
@@ -13,7 +13,7 @@ from app.panels.parts import FigureRow, Heading, Panel, label, show_figure
 from app.panels.rate import RateHead
 from app.panels.sparkline import Sparkline
 from app.theme import space
-from engine.messages import CacheSnapshot, ModelLoaded, PrefetchState
+from engine.messages import CacheCounters, CacheSnapshot, ModelLoaded, PrefetchState
 
 if TYPE_CHECKING:
     from app.theme import Theme
@@ -31,12 +31,11 @@ class CachePanel(Panel):
         self._model: ModelLoaded | None = None
         self._snapshot: CacheSnapshot | None = None
         self._best: float | None = None
-        self.heading = Heading(self.tr("Cache"), theme)
         self.line = Sparkline(theme, self._history.hits, words=format.percent)
         self.line.setAccessibleName(self.tr("Hit rate over time"))
         belady = self.tr("What an expert cache that knew the future (Belady's rule) would have hit on this chat")
-        head = RateHead(self.tr("hits, last 64 tokens"), belady, self.line)
-        self.rate, self.best = head.rate, head.aside
+        self._head = RateHead(self.tr("hits, last 64 tokens"), belady, self.line)
+        self.rate, self.best = self._head.rate, self._head.aside
         self.figures = FigureRow(
             (
                 ("fetched", self.tr("per token"), self.tr("Experts fetched per token, over the last 64 tokens")),
@@ -52,16 +51,17 @@ class CachePanel(Panel):
         self.accuracy.setWordWrap(True)
         self._counts: dict[tuple[str, Phase], QLabel] = {}
 
-        column = QVBoxLayout(self)
+        body = QWidget()
+        column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
-        column.addWidget(self.heading)
-        column.addWidget(head)
+        column.addWidget(self._head)
         column.addWidget(self.figures)
         column.addWidget(self.verdict)
         column.addWidget(self.accuracy)
         column.addLayout(self._count_table())
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
+        nothing = self.tr("How often an expert is found in memory appears here with the first answer.")
+        self.arrange(Heading(self.tr("Cache"), theme), body, nothing)
         self.refresh()
 
     def _count_table(self) -> QGridLayout:
@@ -115,9 +115,11 @@ class CachePanel(Panel):
         self.rate.setAccessibleName(self.tr("Hit rate over the last 64 tokens: {rate}").format(rate=self.rate.text()))
         self.best.setText(self.tr("best possible {rate}").format(rate=format.percent(self._best)))
         self.line.set_best(self._best)
+        self._head.draw_line()
         self.figures.set("fetched", format.size(snapshot.window_bytes_per_token if snapshot else None))
         self.figures.set("stall", format.milliseconds(snapshot.window_stall_per_token if snapshot else None))
         counters = snapshot.counters if snapshot else None
+        self.show_body(counters is not None and counters != CacheCounters())
         fates = (counters.prefetch_used, counters.prefetch_late, counters.prefetch_wasted) if counters else (0, 0, 0)
         for key, number in zip(("used", "late", "wasted"), fates, strict=True):
             self.figures.set(key, format.percent(number / sum(fates) if sum(fates) else None))

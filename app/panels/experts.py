@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QRect, QSize, Signal
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
@@ -13,7 +13,7 @@ from app.panels import cells, format, glyphs
 from app.panels.cells import Mark, Mode
 from app.panels.heatmap import Heatmap
 from app.panels.legend import Entry, Legend, Picture
-from app.panels.parts import Heading, Panel, label
+from app.panels.parts import Heading, Panel
 from app.panels.player import Player
 from app.panels.segmented import SegmentedSwitch
 from app.theme import space
@@ -40,7 +40,6 @@ class ExpertsPanel(Panel):
         self._moment: tuple[ExpertSnapshot, int] | None = None  # replayed, and of how many
         self._elsewhere = False  # what goes on now is of another chat than the one on the screen
         self._seen = 0  # bits of cells that there were: the legend explains a mark once there has been one
-        self.heading = Heading(self.tr("Experts"), theme)
         self.switch = SegmentedSwitch(
             theme, [self.tr("This token"), self.tr("Answer"), self.tr("Chat"), self.tr("All time")]
         )
@@ -48,25 +47,17 @@ class ExpertsPanel(Panel):
         self.heatmap = Heatmap(theme)
         self.legend = Legend(theme)
         self.player = Player(theme)
-        self._empty = label(self.tr("Load a model to see its experts"), "muted")
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._body = QWidget()
-        body = QVBoxLayout(self._body)
-        body.setContentsMargins(0, 0, 0, 0)
-        body.setSpacing(space(2))
-        body.addWidget(self.switch)
-        self._stage = _Stage(self.heatmap, self.legend)
-        body.addWidget(self._stage, 1)
-        body.addWidget(self.player)
-        column = QVBoxLayout(self)
+        body = QWidget()
+        column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
-        column.addWidget(self.heading)
-        column.addWidget(self._body)
-        column.addWidget(self._empty)
-        self._empty.setMinimumHeight(space(24))
+        column.addWidget(self.switch)
+        self._stage = _Stage(self.heatmap, self.legend)
+        column.addWidget(self._stage, 1)
+        column.addWidget(self.player)
+        nothing = self.tr("Once a model is loaded, its experts appear here.")
+        self.arrange(Heading(self.tr("Experts"), theme), body, nothing)
         self.switch.chosen.connect(self._choose)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
         self.set_model(None)
         self._explain()
 
@@ -84,7 +75,7 @@ class ExpertsPanel(Panel):
         self._moment = None
         self._elsewhere = self.heatmap.elsewhere = False
         self._seen = 0
-        self._show_body(model is not None)
+        self.show_body(model is not None)
         beside_a_card = model is not None and model.device != "CPU"
         self.heatmap.waiting = self.tr("in RAM or on disk") if beside_a_card else self.tr("on disk")
         self.heatmap.set_shape(model.layers if model else 0, model.experts if model else 0)
@@ -92,10 +83,6 @@ class ExpertsPanel(Panel):
         self._explain()
         self.mark_stale()
         self.refresh()
-
-    def _show_body(self, shown: bool) -> None:
-        self._body.setVisible(shown)
-        self._empty.setVisible(not shown)
 
     def show_snapshot(self, snapshot: ExpertSnapshot) -> None:
         """Show the experts as they are now; costs nothing while hidden."""
@@ -120,7 +107,7 @@ class ExpertsPanel(Panel):
             self.set_mode(Mode.TOKEN)
         for button in self.switch.buttons()[2:]:
             button.setEnabled(False)
-        self._show_body(True)
+        self.show_body(True)
         nothing = np.zeros((layers, experts), np.uint8)
         none = np.zeros((layers, experts), np.uint32)
         self._moment = (ExpertSnapshot(nothing, none, none, none, "decode", 0), 0)
@@ -137,7 +124,7 @@ class ExpertsPanel(Panel):
         self._moment = None
         for button in self.switch.buttons():
             button.setEnabled(True)
-        self._show_body(self._model is not None)
+        self.show_body(self._model is not None)
         if self._model is not None and self._snapshot is None:
             self.heatmap.set_shape(self._model.layers, self._model.experts)
         self._explain()

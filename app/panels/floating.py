@@ -28,7 +28,7 @@ class PanelWindow(QWidget):
         self.setWindowTitle(f"{panel.heading.name} – Greenroom")  # noqa: RUF001
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(space(4), space(3), space(4), space(4))
-        self._column.addWidget(panel)
+        self._column.addWidget(panel, 1000)  # what it cannot use is left below it
         self._column.addStretch(1)
         self.resize(max(420, panel.width() + space(8)), max(360, panel.height() + space(7)))
 

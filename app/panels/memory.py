@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.panels import bars, format
 from app.panels.area import MemoryHistory
@@ -30,17 +30,15 @@ class MemoryPanel(Panel):
         self._slots: int | None = None
         self._snapshot: MemorySnapshot | None = None
         self.rows: list[MemoryRow] = []
-        self.heading = Heading(self.tr("Memory"), theme)
-        self._empty = label(self.tr("Not measured yet"), "small")
         self.given_back = label(role="small")
         self.given_back.setWordWrap(True)
-        self._column = QVBoxLayout(self)
+        body = QWidget()
+        self._column = QVBoxLayout(body)
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(space(2))
-        self._column.addWidget(self.heading)
-        self._column.addWidget(self._empty)
         self._column.addWidget(self.given_back)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
+        nothing = self.tr("What fills each memory appears here once the engine has started.")
+        self.arrange(Heading(self.tr("Memory"), theme), body, nothing)
 
     def set_model(self, model: ModelLoaded | None) -> None:
         self._model, self._slots = model, None
@@ -63,7 +61,7 @@ class MemoryPanel(Panel):
         if self._snapshot is None:
             return
         shown = self._snapshot.bars
-        self._empty.setVisible(not shown)
+        self.show_body(bool(shown))
         while len(self.rows) < len(shown):
             row = MemoryRow(self._theme, self._history)
             self.rows.append(row)

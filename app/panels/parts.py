@@ -105,6 +105,8 @@ class Panel(QWidget):
 
     pace = 0.3  # seconds between two changes of its words: an eye reads no faster, and laying out words costs most
     heading: Heading
+    body: QWidget
+    nothing: QLabel
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -115,6 +117,27 @@ class Panel(QWidget):
         self._later.timeout.connect(self.refresh)
         self._feeds: tuple[Feed, ...] = ()
         self._listening = False
+
+    def arrange(self, heading: Heading, body: QWidget, nothing: str) -> None:
+        """Heading and ``body``; ``nothing`` says in its place what will be there, and when, until ``show_body``."""
+        self.heading, self.body, self.nothing = heading, body, label(nothing, "muted")
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing.setWordWrap(True)
+        self.nothing.setContentsMargins(space(4), space(5), space(4), space(5))
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(space(2))
+        column.addWidget(heading)
+        column.addWidget(body)
+        column.addWidget(self.nothing, 1)
+        self.show_body(False)
+
+    def show_body(self, shown: bool) -> None:
+        """Whether there is something to show. Nothing stands in the middle of whatever room there is."""
+        self.body.setVisible(shown)
+        self.nothing.setVisible(not shown)
+        high = QSizePolicy.Policy.Maximum if shown else QSizePolicy.Policy.Expanding
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, high)
 
     @property
     def listening(self) -> bool:

@@ -33,3 +33,9 @@ class RateHead(QWidget):
         column.setSpacing(space(2))
         column.addLayout(row)
         column.addWidget(line)
+        self.draw_line()
+
+    def draw_line(self) -> None:
+        """The past as it is now; while there is none, no axes either."""
+        self.line.setVisible(self.line.known)
+        self.line.update()

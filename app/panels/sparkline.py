@@ -45,6 +45,11 @@ class Sparkline(QWidget):
     def values(self) -> tuple[float | None, ...]:
         return tuple(self._values)
 
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(value is not None for value in self._values)
+
     def set_best(self, value: float | None) -> None:
         """A dashed line at what could be reached at best."""
         self._best = value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from app.panels import format
 from app.panels.history import History
@@ -31,21 +31,21 @@ class SpeedPanel(Panel):
         self._history = history or History()
         self._snapshot: CacheSnapshot | None = None
         self.answers: Callable[[], Sequence[Timings]] = lambda: ()
-        self.heading = Heading(self.tr("Speed"), theme)
         self.line = Sparkline(theme, self._history.decode, top=None, words=lambda value: f"{value:g}")
         self.line.setAccessibleName(self.tr("Decoding speed over time"))
         of_prompt = self.tr("Tokens of the prompt read per second, of the last prompt")
-        head = RateHead(self.tr("tokens / s, last 64 tokens"), of_prompt, self.line)
-        self.rate, self.prefill = head.rate, head.aside
-        column = QVBoxLayout(self)
+        self._head = RateHead(self.tr("tokens / s, last 64 tokens"), of_prompt, self.line)
+        self.rate, self.prefill = self._head.rate, self._head.aside
+        body = QWidget()
+        column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(space(2))
-        column.addWidget(self.heading)
-        column.addWidget(head)
+        column.addWidget(self._head)
         self._table = QWidget()
         column.addWidget(self._table)
         self._cells = self._make_table()
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
+        nothing = self.tr("How fast the model reads and writes appears here with the first answer.")
+        self.arrange(Heading(self.tr("Speed"), theme), body, nothing)
         self.refresh()
 
     def _make_table(self) -> list[list[QLabel]]:
@@ -86,12 +86,13 @@ class SpeedPanel(Panel):
         rate = self._snapshot.tokens_per_second if self._snapshot else None
         show_figure(self.rate, format.rate(rate))
         self.rate.setAccessibleName(self.tr("{rate} tokens per second").format(rate=self.rate.text()))
-        self.line.update()
+        self._head.draw_line()
         answers = list(self.answers())
         last = answers[-1] if answers else None
         prefill = self._history.prefill_rate
         read = prefill or (last.prefill_rate if last else None)
         self.prefill.setText(self.tr("prefill {rate} / s").format(rate=format.rate(read)))
+        self.show_body(self.line.known or rate is not None or read is not None or bool(answers))
         self.heading.set_note(self._note(len(answers)))
         self._table.setVisible(bool(answers))
         numbered = list(enumerate(answers, start=1))[: -ROWS - 1 : -1]

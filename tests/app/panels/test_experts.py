@@ -34,12 +34,15 @@ def visible_words(panel: ExpertsPanel) -> list[str]:
     return [label.text() for label in panel.findChildren(QLabel) if label.isVisible() and label.text()]
 
 
-def test_without_a_model_it_says_what_to_do(panel: ExpertsPanel, loaded: Loaded, routed: Routed) -> None:
-    assert "Load a model to see its experts" in visible_words(panel)
+def test_without_a_model_it_says_when_there_will_be_experts(
+    panel: ExpertsPanel, loaded: Loaded, routed: Routed
+) -> None:
+    nothing = "Once a model is loaded, its experts appear here."
+    assert nothing in visible_words(panel)
     assert not panel.heatmap.isVisible()
     panel.set_model(loaded())
     assert panel.heatmap.isVisible()
-    assert "Load a model to see its experts" not in visible_words(panel)
+    assert nothing not in visible_words(panel)
     panel.show_snapshot(routed())
     panel.set_model(None)
     assert not panel.heatmap.isVisible()
