@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QApplication, QSplitter, QVBoxLayout, QWidget
 
 from app.chat.composer import Composer
 from app.chat.transcript import COLUMN_WIDTH
+from app.drop_zone import DropZone
 from app.panels_column import PanelsColumn
 from app.settings import Settings
 from app.side_sheet import SideSheet
@@ -44,6 +45,9 @@ class Columns(QSplitter):
         self._composer_row = QVBoxLayout()
         self._composer_row.addWidget(composer)
         self._middle_column.addLayout(self._composer_row)
+        words = self.tr("Drop text files to attach them to your message")
+        self.drop_zone = DropZone(theme, self.middle, words, within=self._middle_column)  # a sheet lies on its margin
+        self.drop_zone.dropped.connect(composer.attach)
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
         for widget in (sidebar, self.middle, panels):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QEnterEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QLineEdit, QListWidgetItem, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QListWidgetItem, QWidget
 
 from app.chat.answer import AnswerView
 from app.chat.cards import UserBubble
@@ -167,9 +167,10 @@ class ConversationSteps:
         mime.setUrls([QUrl.fromLocalFile(str(foreign))])
         left, none = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
         place = window.sidebar.rect().center()
-        window.sidebar.dragEnterEvent(QDragEnterEvent(place, Qt.DropAction.CopyAction, mime, left, none))
+        QApplication.sendEvent(window.sidebar, QDragEnterEvent(place, Qt.DropAction.CopyAction, mime, left, none))
+        check(window.sidebar.drop_zone.isVisible(), "nothing says that files can be dropped")
         self.shot("22-drop")
-        window.sidebar.dragLeaveEvent(QDragLeaveEvent())
+        QApplication.sendEvent(window.sidebar, QDragLeaveEvent())
         window.conversations.import_files([foreign])
         until(window.toast.isVisible, 10, "the refusal")
         check("holiday.jpg" in window.toast.label.text(), window.toast.label.text())

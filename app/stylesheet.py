@@ -164,7 +164,7 @@ QFrame[card="raised"] { background: $surface_raised; border: 1px solid $border; 
 QFrame[card="note"] { background: $surface; border: 1px solid $border; border-radius: 8px; }
 QFrame[card="error"] { background: $surface; border: 1px solid $danger; border-radius: 8px; }
 QLabel[card="drop"] {
-    background: $surface_raised; border: 2px dashed $accent; border-radius: 8px; color: $text;
+    background: $surface_raised; border: 1px solid $accent; border-radius: 8px; color: $text; padding: 8px 16px;
 }
 QFrame[line="true"] { background: $border; border: none; max-height: 1px; min-height: 1px; }
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QRectF, Qt, Signal, Slot
-from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QPainter, QPaintEvent, QResizeEvent, QTextCursor
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.attachments import MAX_FILES, Attachment, NotText, quoted, read_attachment, size_in_words
-from app.chat.message_input import Input, files_in
+from app.chat.message_input import Input
 from app.chat.meter import ContextMeter
 from app.panels.parts import plain_tip
 from app.theme import Theme, font, space
@@ -80,14 +80,13 @@ class Composer(QWidget):
         self._refused = ""  # what is wrong with files that were given last
         self._outgrown = ""  # what is wrong with the length of it all
         self._style_name = ""
-        self.setAcceptDrops(True)
         self.chips = Chips(self)
         self.chips.removed.connect(self._take_out)
         self.chips.hide()
         self.input = Input(self)
         self.input.sent.connect(self._send)
         self.input.textChanged.connect(self._text_changed)
-        self.input.files_given.connect(self.attach)
+        self.input.files_pasted.connect(self.attach)
         self.input.installEventFilter(self)
         self.note = QLabel(self)
         self.note.setWordWrap(True)
@@ -102,7 +101,7 @@ class Composer(QWidget):
         self.files = QPushButton(self.tr("Attach…"), self)
         self.files.setProperty("kind", "quiet")
         self.files.setAccessibleName(self.tr("Attach text files"))
-        self.files.setToolTip(self.tr("Text files that go with the message; they can be dropped here as well"))
+        self.files.setToolTip(self.tr("Text files that go with the message; they can be dropped on the chat as well"))
         self.files.clicked.connect(self._choose_files)
         self.action = QPushButton(self)
         self.action.setProperty("kind", "strong")
@@ -304,15 +303,6 @@ class Composer(QWidget):
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.filesSelected.connect(lambda names: self.attach([Path(name) for name in names]))
         dialog.open()
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if files_in(event.mimeData()):
-            event.acceptProposedAction()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        if files := files_in(event.mimeData()):
-            event.acceptProposedAction()
-            self.attach(files)
 
     # ------------------------------------------------------------------------------------------ painting
 

@@ -1,14 +1,14 @@
-"""The field one writes a message in: grows with the text, knows its keys, and hands on files that are dropped."""
+"""The field one writes a message in: grows with the text, knows its keys, and hands on files that are pasted."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from PySide6.QtCore import QEvent, QMimeData, Qt, Signal, Slot
-from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QResizeEvent
+from PySide6.QtGui import QDragEnterEvent, QFontMetricsF, QInputMethodEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
+from app.drop_zone import files_in
 from app.theme import font
 
 MAX_LINES = 8
@@ -20,7 +20,7 @@ class Input(QPlainTextEdit):
     sent = Signal()
     paged = Signal(bool)  # Page Up (True) or Page Down: the conversation is meant, not this field
     height_changed = Signal()
-    files_given = Signal(list)  # paths that were dropped or pasted
+    files_pasted = Signal(list)  # paths
 
     _lines = 0
     _most = MAX_LINES
@@ -75,9 +75,15 @@ class Input(QPlainTextEdit):
     def insertFromMimeData(self, source: QMimeData) -> None:
         """Files are handed on, everything else is text without a look."""
         if files := files_in(source):
-            self.files_given.emit(files)
+            self.files_pasted.emit(files)
         elif source.hasText():
             self.insertPlainText(source.text())
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if files_in(event.mimeData()):
+            event.ignore()  # what is around this field takes them, here as beside it
+        else:
+            super().dragEnterEvent(event)
 
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
         self._composing = bool(event.preeditString())
@@ -95,8 +101,3 @@ class Input(QPlainTextEdit):
             self.paged.emit(event.key() == Qt.Key.Key_PageUp)
         else:
             super().keyPressEvent(event)
-
-
-def files_in(source: QMimeData) -> list[Path]:
-    """Paths of the files that are dragged or copied."""
-    return [Path(url.toLocalFile()) for url in source.urls() if url.isLocalFile()]

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent, QKeySequence, QMouseEvent
+from PySide6.QtGui import QKeyEvent, QKeySequence, QMouseEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -23,10 +23,11 @@ from PySide6.QtWidgets import (
 )
 
 from app.background import Background
+from app.drop_zone import DropZone
 from app.sidebar.finder import Finder
 from app.sidebar.groups import heading
 from app.sidebar.rows import MESSAGE, PATH, PROBLEM, WRITING, RowDelegate, dots_rect, entry_item, heading_item
-from app.theme import Theme, font, space
+from app.theme import Theme, space
 from engine.sessions.library import ConversationEntry, Hit
 
 SEARCH_AFTER = 80  # ms without a key
@@ -101,7 +102,6 @@ class Sidebar(QWidget):
         super().__init__(parent)
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAcceptDrops(True)
         self._entries: list[ConversationEntry] | None = None  # None: not read yet
         self._hits: list[Hit] | None = None  # None: no search
         self._hidden: frozenset[Path] = frozenset()
@@ -135,11 +135,8 @@ class Sidebar(QWidget):
         self.empty.setTextFormat(Qt.TextFormat.PlainText)
         self.empty.setWordWrap(True)
         self.empty.setContentsMargins(space(3), space(2), space(3), 0)
-        self._drop = QLabel(self.tr("Drop a session log here\nto import it"), self)
-        self._drop.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._drop.setProperty("card", "drop")
-        self._drop.setFont(font("body"))
-        self._drop.hide()
+        self.drop_zone = DropZone(theme, self, self.tr("Drop a session log to import it"))
+        self.drop_zone.dropped.connect(self.dropped)
         line = QFrame(self)
         line.setProperty("line", "true")
         foot = QLabel(self.tr("All chats stay on this computer."), self)
@@ -372,20 +369,3 @@ class Sidebar(QWidget):
         if (row := self._row(path)) >= 0:
             self.list.setCurrentRow(row)
             self.list.editItem(self.list.item(row))
-
-    # ---------------------------------------------------------------------------------------------- dropping
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if any(url.isLocalFile() for url in event.mimeData().urls()):
-            event.acceptProposedAction()
-            self._drop.setGeometry(self.rect().adjusted(space(2), space(2), -space(2), -space(2)))
-            self._drop.show()
-            self._drop.raise_()
-
-    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
-        self._drop.hide()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        self._drop.hide()
-        event.acceptProposedAction()
-        self.dropped.emit([Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()])

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtCore import QMimeData, Qt, QUrl
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
 
 from app.chat.attachments import MAX_BYTES, MAX_FILES, Attachment, NotText, quoted, read_attachment
 from app.chat.composer import Chip, Composer
+from app.main_window import MainWindow
 from app.theme import Theme
+from tests.app.conftest import Bench
+from tests.app.test_drop_zone import drop
 
 
 @pytest.fixture
@@ -26,15 +27,9 @@ def composer(qtbot) -> Composer:
     return composer
 
 
-def drop(target, *paths: Path) -> None:
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    where, copy = QPoint(5, 5), Qt.DropAction.CopyAction
-    left, none = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    enter = QDragEnterEvent(where, copy, data, left, none)
-    QApplication.sendEvent(target, enter)
-    assert enter.isAccepted()
-    QApplication.sendEvent(target, QDropEvent(QPointF(where), copy, data, left, none))
+@pytest.fixture
+def window(bench: Bench) -> MainWindow:
+    return bench.start()
 
 
 @pytest.mark.parametrize(
@@ -94,13 +89,15 @@ def test_nothing_in_a_file_ends_its_quote(text: str) -> None:
     assert message.startswith("a.py:\n") and message.endswith("\n\nWhat is this?")
 
 
-def test_dropped_files_go_along_and_can_be_taken_out(composer: Composer, tmp_path: Path, qtbot) -> None:
+def test_dropped_files_go_along_and_can_be_taken_out(window: MainWindow, tmp_path: Path, qtbot) -> None:
+    composer = window.composer
     one, two = tmp_path / "one.py", tmp_path / "two.md"
     one.write_text("x = 1\n")
     two.write_text("# Two\n")
     with qtbot.waitSignal(composer.changed):
         drop(composer.input.viewport(), one)
     drop(composer, two, two)
+    assert composer.input.hasFocus()
     assert [a.name for a in composer.attachments] == ["one.py", "two.md"]
     assert composer.input.toPlainText() == ""
     assert composer.action.isEnabled()
@@ -116,7 +113,8 @@ def test_dropped_files_go_along_and_can_be_taken_out(composer: Composer, tmp_pat
     assert not composer.attachments and composer.chips.isHidden()
 
 
-def test_a_binary_file_is_refused_beside_the_text_that_goes_along(composer: Composer, tmp_path: Path) -> None:
+def test_a_binary_file_is_refused_beside_the_text_that_goes_along(window: MainWindow, tmp_path: Path) -> None:
+    composer = window.composer
     good, bad = tmp_path / "good.txt", tmp_path / "bad.png"
     good.write_text("good")
     bad.write_bytes(b"\x89PNG\0")
@@ -125,7 +123,8 @@ def test_a_binary_file_is_refused_beside_the_text_that_goes_along(composer: Comp
     assert composer.note.isVisible() and "bad.png" in composer.note.text()
 
 
-def test_not_too_many_files(composer: Composer, tmp_path: Path) -> None:
+def test_not_too_many_files(window: MainWindow, tmp_path: Path) -> None:
+    composer = window.composer
     paths = [tmp_path / f"{n} with quite a long name of its own.txt" for n in range(MAX_FILES + 2)]
     for path in paths:
         path.write_text(path.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent, QGuiApplication
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QListWidgetItem, QPushButton
 
@@ -24,6 +24,7 @@ from engine.sessions.conversation import Conversation
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation, recount
 from tests.app.conftest import Pause
+from tests.app.test_drop_zone import drop
 
 ANSWER_MS = 60_000
 
@@ -458,17 +459,7 @@ def test_an_exported_log_dropped_on_the_list_is_the_same_conversation(window: Ma
     source, exported, before = path_of(window), tmp_path / "out" / "talk.jsonl", texts(window)
     exported.parent.mkdir()
     _export(window, exported, "Session log", qtbot)
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(exported))])
-    window.sidebar.dropEvent(
-        QDropEvent(
-            QPointF(20, 20),
-            Qt.DropAction.CopyAction,
-            mime,
-            Qt.MouseButton.LeftButton,
-            Qt.KeyboardModifier.NoModifier,
-        )
-    )
+    drop(window.sidebar.list.viewport(), exported)
     qtbot.waitUntil(lambda: path_of(window) != source)
     assert texts(window) == before and path_of(window).parent == source.parent
     assert saved(window).messages == read_conversation(source).messages
