@@ -130,7 +130,7 @@ class MarkdownBody(Column):
             if isinstance(leaf, Table) and _too_large(leaf):
                 leaf = _as_lines(leaf)
             if isinstance(leaf, Math) and (leaf.open or not can_be_shown(leaf.source, display=True)):
-                leaf = Code(leaf.source, "latex", leaf.depth, leaf.quote)  # never a wrong formula: its source
+                leaf = Code(leaf.source, "latex", leaf.depth, leaf.quote, leaf.mirrored)  # no wrong formula: its source
             if isinstance(leaf, Code):
                 last = card = self._take(spare, CodeCard)
                 if card.leaf != leaf or is_final:
@@ -219,7 +219,7 @@ def _too_large(table: Table) -> bool:
 
 def _as_lines(table: Table) -> Code:
     lines = [" | ".join("".join(span.text for span in cell) for cell in row) for row in table.rows]
-    return Code("\n".join(lines), "table", table.depth, table.quote)
+    return Code("\n".join(lines), "table", table.depth, table.quote, table.mirrored)
 
 
 def _texts(leaf: Prose) -> list[str]:

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QWidg
 
 from app.chat.harmless import harmless
 from app.chat.highlight import Highlighter
-from app.chat.indents import QUOTE_INDENT, left_edge
+from app.chat.indents import BAR, bar_at, insets
 from app.chat.markdown import Code
 from app.chat.pointing import position_clicked
 from app.theme import RADIUS, Theme, font, space
@@ -102,6 +102,8 @@ class CodeCard(QWidget):
         before, self._code = self._code, code
         if self._highlighter is None or code.language != before.language:
             self._set_language(code.language)
+        if (code.quote, *insets(code)) != (before.quote, *insets(before)):
+            self.update()
         shown = harmless(code.text)
         if shown != self._shown:
             self._set_text(self._shown, shown)
@@ -123,14 +125,14 @@ class CodeCard(QWidget):
         self.update()
 
     def fit(self, width: int) -> int:
-        left = left_edge(self._code)
-        inner = width - left - 2 * PADDING
+        left, right = insets(self._code)
+        inner = width - left - right - 2 * PADDING
         lines = self.text.document().blockCount() * self._line
         if self._longest > inner:
             lines += SCROLL_BAR
         self._copy.adjustSize()
         size = self._copy.size()
-        self._copy.move(width - size.width() - space(1), (HEADER - size.height()) // 2)
+        self._copy.move(width - right - size.width() - space(1), (HEADER - size.height()) // 2)
         self._language.setGeometry(left + PADDING, 0, max(0, inner - size.width()), HEADER)
         self.text.setGeometry(left + PADDING, HEADER + space(2), inner, lines)
         return HEADER + lines + space(2) + PADDING
@@ -174,9 +176,10 @@ class CodeCard(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         for level in range(self._code.quote):
-            painter.fillRect(level * QUOTE_INDENT, 0, 2, self.height(), QColor(colors.border))
-        left = left_edge(self._code)
-        box = QRectF(left + 0.5, 0.5, self.width() - left - 1, self.height() - 1)
+            bar = bar_at(level, self._code.mirrored, self.width())
+            painter.fillRect(bar, 0, BAR, self.height(), QColor(colors.border))
+        left, right = insets(self._code)
+        box = QRectF(left + 0.5, 0.5, self.width() - left - right - 1, self.height() - 1)
         painter.setPen(QColor(colors.border))
         painter.setBrush(QColor(colors.code_background))
         painter.drawRoundedRect(box, RADIUS, RADIUS)

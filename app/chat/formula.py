@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QMenu, QScrollArea, QWidget
 
 from app.chat.boxes import Box
-from app.chat.indents import left_edge
+from app.chat.indents import insets
 from app.chat.latex_tree import Unreadable
 from app.chat.markdown import Math
 from app.chat.typeset import typeset
@@ -163,11 +163,12 @@ class FormulaView(QScrollArea):
         box, leaf = self._canvas.box, self._leaf
         if box is None or leaf is None:
             return 0
-        left = left_edge(leaf)
+        left, right = insets(leaf)
         wide, high = math.ceil(box.width) + 2, math.ceil(box.height + box.depth) + 2 * space(1)
         self._canvas.setFixedSize(wide, high)
-        self.setViewportMargins(left, 0, 0, 0)
-        return high + (SCROLL_BAR if wide > width - left else 0)
+        self.setViewportMargins(left, 0, right, 0)
+        self.setAlignment(Qt.AlignmentFlag.AlignRight if leaf.mirrored else Qt.AlignmentFlag.AlignLeft)
+        return high + (SCROLL_BAR if wide > width - left - right else 0)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if abs(event.angleDelta().x()) > abs(event.angleDelta().y()):

@@ -4,6 +4,8 @@ markdown-it-py with raw HTML off reads CommonMark, tables and strikethrough; wha
 quotes) is flattened here, so that a view only ever appends one leaf after another. Nothing in a leaf can load anything:
 an image is its own source text, and a link keeps its address only when it is http, https or mailto.
 
+A quote is ``mirrored`` when its first letter is of a language that is written from right to left.
+
 Two liberties with CommonMark, both because models write for chats: a line break in a paragraph stays a line break, and
 link reference definitions are plain text (they could change what was shown long before). ``inline_rules`` takes more.
 """
@@ -11,7 +13,8 @@ link reference definitions are plain text (they could change what was shown long
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -58,6 +61,7 @@ class Paragraph:
     depth: int = 0
     marker: str = ""
     quote: int = 0
+    mirrored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Code:
     language: str = ""
     depth: int = 0
     quote: int = 0
+    mirrored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class Table:
     align: tuple[str, ...]
     depth: int = 0
     quote: int = 0
+    mirrored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ class Math:
     depth: int = 0
     quote: int = 0
     open: bool = False
+    mirrored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,7 @@ class Rule:
 
     depth: int = 0
     quote: int = 0
+    mirrored: bool = False
 
 
 Leaf: TypeAlias = Paragraph | Code | Table | Math | Rule
@@ -212,13 +220,31 @@ def _leaves(tokens: Sequence[Token], place: _Place) -> Iterator[Leaf]:
             case "table_open":
                 yield _table(tokens[index : end + 1], place)
             case "blockquote_open":
-                yield from _leaves(tokens[index + 1 : end], place.deeper(quote=1))
+                quoted = list(_leaves(tokens[index + 1 : end], place.deeper(quote=1)))
+                mirrored = not place.quote and _from_the_right(quoted)  # those in it stand as the outermost does
+                yield from (replace(leaf, mirrored=True) for leaf in quoted) if mirrored else quoted
             case "bullet_list_open" | "ordered_list_open":
                 for item in _items(tokens[index : end + 1], place, 0):
                     yield from item.leaves
             case "inline":
                 yield Paragraph(_spans(token), 0, place.depth, "", place.quote)
         index = end + 1
+
+
+def _from_the_right(leaves: Sequence[Leaf]) -> bool:
+    """Whether the first letter of the leaves' prose is one that is written from right to left."""
+    for leaf in leaves:
+        if isinstance(leaf, Paragraph):
+            spans: Iterable[Span] = leaf.spans
+        elif isinstance(leaf, Table):
+            spans = (span for row in leaf.rows for cell in row for span in cell)
+        else:
+            continue
+        for letter in (letter for span in spans if not span.math for letter in span.text):
+            kind = unicodedata.bidirectional(letter)
+            if kind in ("L", "R", "AL"):
+                return kind != "L"
+    return False
 
 
 def _items(tokens: Sequence[Token], place: _Place, line: int) -> Iterator[Chunk]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtCore import QMimeData, QRectF, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QColor,
     QFocusEvent,
@@ -30,16 +30,18 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chat.formula import OBJECT, insert_formula, source_at
-from app.chat.indents import INDENT, QUOTE_INDENT
+from app.chat.indents import BAR, INDENT, QUOTE_INDENT, bar_at
 from app.chat.markdown import DONE_BOX, OPEN_BOX, Paragraph, Rule, Span
 from app.chat.pointing import position_clicked
 from app.theme import Theme, font, space
 
 QUOTE = int(QTextFormat.Property.UserProperty) + 1  # block property: how many quotes deep
 RULE = int(QTextFormat.Property.UserProperty) + 2  # block property: a horizontal line
+MIRRORED = int(QTextFormat.Property.UserProperty) + 3  # block property: the quote is written from right to left
 
 NOTHING = "\u200b"  # a character that is not seen
 FIRST_WIDTH = 600  # px that text is laid out for before its width is known; for none, a long word takes a minute
+RULE_HEIGHT = space(2)  # px
 LEADING = 5  # px between the lines of a paragraph
 _BOXES = {OPEN_BOX: QTextBlockFormat.MarkerType.Unchecked, DONE_BOX: QTextBlockFormat.MarkerType.Checked}
 HEADINGS = {1: 20, 2: 18, 3: 16}  # px; deeper ones have the size of text
@@ -230,11 +232,11 @@ class ProseView(TextView):
         block = QTextBlockFormat()
         block.setLineHeight(LEADING, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
         block.setTopMargin(0 if first else gap_above(leaf))
-        block.setLeftMargin(leaf.quote * QUOTE_INDENT)
+        (block.setRightMargin if leaf.mirrored else block.setLeftMargin)(leaf.quote * QUOTE_INDENT)
         marker = ""
         if isinstance(leaf, Rule):
             block.setProperty(RULE, True)
-            block.setLineHeight(space(2), QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+            block.setLineHeight(RULE_HEIGHT, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
             block.setIndent(leaf.depth)
             block.setBottomMargin(space(2.5))
         else:
@@ -243,6 +245,7 @@ class ProseView(TextView):
             block.setHeadingLevel(leaf.level)
         if leaf.quote:
             block.setProperty(QUOTE, leaf.quote)
+            block.setProperty(MIRRORED, leaf.mirrored)
         self._marked = self._marked or isinstance(leaf, Rule) or bool(leaf.quote)
         base = self._character_format(leaf)
         if first:
@@ -298,18 +301,25 @@ class ProseView(TextView):
         layout = self.document().documentLayout()
         block = self.document().begin()
         above: QRectF | None = None
-        depth_above = 0
+        depth_above, mirrored_above = 0, False
+        width = self.viewport().width()
         while block.isValid():
             box = layout.blockBoundingRect(block)
-            depth = int(block.blockFormat().property(QUOTE) or 0)
+            look = block.blockFormat()
+            depth, mirrored = int(look.property(QUOTE) or 0), bool(look.property(MIRRORED))
+            if mirrored != mirrored_above:
+                depth_above = 0  # another quote begins
             top = above.bottom() if above is not None and depth_above else box.top()
             for level in range(depth):
                 start = top if level < depth_above else box.top()
-                painter.fillRect(QRectF(level * QUOTE_INDENT, start, 2, box.bottom() - start), line)
-            if block.blockFormat().property(RULE):
-                middle = QPointF(box.left(), box.center().y())
-                painter.fillRect(QRectF(middle.x(), middle.y(), self.viewport().width() - middle.x(), 1), line)
-            above, depth_above = box, depth
+                painter.fillRect(QRectF(bar_at(level, mirrored, width), start, BAR, box.bottom() - start), line)
+            if look.property(RULE):
+                room = look.indent() * INDENT + depth * QUOTE_INDENT
+                middle = (
+                    box.top() + RULE_HEIGHT // 2
+                )  # the box of a line is as high as letters are, whatever it is told
+                painter.fillRect(QRectF(0 if mirrored else room, middle, width - room, 1), line)
+            above, depth_above, mirrored_above = box, depth, mirrored
             block = block.next()
 
 

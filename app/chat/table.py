@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QTextBrowser, QWidget
 
-from app.chat.indents import left_edge
+from app.chat.indents import insets
 from app.chat.markdown import Table
 from app.chat.prose import LEADING, TextView, insert_spans
 from app.theme import Theme, font
@@ -48,7 +48,7 @@ class TableView(TextView):
         table = self._table
         if table is None:
             return super().fit(width)
-        least = left_edge(table) + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
+        least = sum(insets(table)) + max(map(len, table.rows)) * LEAST_COLUMN * font("body").pixelSize()
         height = super().fit(max(width, least))
         reach = math.ceil(self.document().idealWidth())
         wide = reach > width
@@ -71,7 +71,13 @@ class TableView(TextView):
         if old == table:
             return
         kept = len(old.rows) - 1 if old is not None else 0  # the last row may have been half of itself
-        if old is None or self._grid is None or table.align != old.align or table.rows[:kept] != old.rows[:kept]:
+        if (
+            old is None
+            or self._grid is None
+            or table.align != old.align
+            or insets(table) != insets(old)
+            or table.rows[:kept] != old.rows[:kept]
+        ):
             self.restyle()
             return
         cursor = QTextCursor(self.document())
@@ -126,7 +132,11 @@ class TableView(TextView):
         result.setBorderCollapse(True)
         result.setCellPadding(7)
         result.setCellSpacing(0)
-        result.setLeftMargin(left_edge(table))
+        left, right = insets(table)
+        result.setLeftMargin(left)
+        result.setRightMargin(right)
+        if table.mirrored:
+            result.setAlignment(Qt.AlignmentFlag.AlignRight)
         result.setHeaderRowCount(1)
         return result
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import shiboken6
 from PySide6.QtCore import QPoint, Qt, QUrl
-from PySide6.QtGui import QGuiApplication, QTextBlockFormat, QTextCursor, QTextDocument
+from PySide6.QtGui import QColor, QGuiApplication, QTextBlockFormat, QTextCursor, QTextDocument
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QWidget
 
@@ -184,6 +184,18 @@ def test_code_and_tables_in_a_quote_stand_in_it(theme: Theme, qtbot) -> None:
     (table,) = body.findChildren(TableView)
     (frame,) = table.document().rootFrame().childFrames()
     assert frame.frameFormat().leftMargin() == QUOTE_INDENT
+
+
+@pytest.mark.parametrize("text", ["a\n\n---\n\nb", "a\n\n---", "```\nx\n```\n\n---\n\n```\ny\n```"])
+def test_a_rule_is_seen_wherever_it_stands(theme: Theme, qtbot, text: str) -> None:
+    body = MarkdownBody(theme)
+    qtbot.addWidget(body)
+    body.set_text(text)
+    body.resize(300, body.fit(300))
+    (view,) = body.findChildren(ProseView)
+    image = view.grab().toImage()
+    line = QColor(theme.colors.border)
+    assert sum(image.pixelColor(image.width() - 1, y) == line for y in range(image.height())) == 1
 
 
 def test_code_that_streams_gets_the_colours_of_code_shown_at_once(theme: Theme, qtbot) -> None:
