@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication
@@ -21,6 +22,12 @@ class Attachment:
 
     name: str
     text: str
+    path: Path = field(default=Path(), compare=False)  # where it was read; the same file twice is one
+
+    @property
+    def digest(self) -> str:
+        """The same for the same text."""
+        return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
 
 
 class NotText(Exception):
@@ -52,7 +59,23 @@ def read_attachment(path: Path) -> Attachment:
         raise NotText(_tr("“%1” is a binary file; only text can go along.", name))
     if not text.strip():
         raise NotText(_tr("“%1” is empty.", name))
-    return Attachment(name, text.replace("\r\n", "\n").replace("\r", "\n"))
+    return Attachment(name, text.replace("\r\n", "\n").replace("\r", "\n"), path.absolute())
+
+
+def read_again(path: Path, digest: str) -> Attachment:
+    """A file that was attached before the program was quit. Raises NotText when it is gone, or has another digest."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotText(_tr("“%1” was attached here and is not there any more.", path.name)) from error
+    except OSError:
+        pass  # what is wrong is known when it is read
+    attachment = read_attachment(path)
+    if attachment.digest != digest:
+        raise NotText(
+            _tr("“%1” has changed since you attached it; attach it again to send it as it is now.", path.name)
+        )
+    return attachment
 
 
 def quoted(attachments: Sequence[Attachment], text: str) -> str:

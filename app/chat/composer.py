@@ -162,11 +162,14 @@ class Composer(QWidget):
         self._update()
         self.changed.emit()
 
-    def set_draft(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
-        """Put another draft, and the files that go along with it, in place of what is there."""
+    def set_draft(self, text: str, attachments: Sequence[Attachment] = (), problem: str = "") -> None:
+        """Put another draft, and the files that go along with it, in place of what is there.
+
+        problem: what there is to say of files that do not go along any more.
+        """
         self._attachments = list(attachments)
         self.chips.show_files(self._attachments)
-        self._refused = self._outgrown = ""
+        self._refused, self._outgrown = problem, ""
         self._say()
         self.set_text(text)
 

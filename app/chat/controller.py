@@ -57,7 +57,7 @@ class ChatController(QObject):
         self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
         self.views = TurnViews(transcript, self.session, self)
-        self._editing = Editing(transcript, self.views, self)
+        self.editing = Editing(transcript, self.views, self)
         self.views.edit_wanted.connect(self.edit)
         self.views.again_wanted.connect(self.regenerate)
         self.views.more_wanted.connect(self.go_on)
@@ -154,7 +154,7 @@ class ChatController(QObject):
             self.session.close()
         if live is not None:
             live.view = None
-        self._editing.leave()
+        self.editing.leave()
         self.session = session
         self.views.begin(session)
 
@@ -200,7 +200,7 @@ class ChatController(QObject):
             return
         forward = number > versions.index(id)
         session.choose(versions[number])
-        self._editing.end()
+        self.editing.end()
         at = next(at for at, turn in enumerate(session.turns) if versions[number] in (m.id for m in turn.messages))
         if len(session.turns) - at > LONG_TAIL:
             self._show_anew(versions[number])
@@ -217,7 +217,9 @@ class ChatController(QObject):
         turn, view = self.session.turn(id), self.views.get(id)
         if turn is None or view is None or self._writing_here:
             return
-        editor = self._editing.begin(view, f"{self.session.path} {id}", turn.text, partial(self._say_otherwise, id))
+        path = self.session.path
+        assert path is not None  # what was said is in a file
+        editor = self.editing.begin(view, path, id, turn.text, partial(self._say_otherwise, id))
         self.refresh_actions()
         editor.setFocus()
 
@@ -232,7 +234,7 @@ class ChatController(QObject):
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
         if sampling is None or self.busy or view is None or turn is None:
             return
-        self._editing.end()
+        self.editing.end()
         self.session.rewind(id)
         if self.session.leaf is None:  # an answer to nothing, in a log from elsewhere
             self.session.follow()
@@ -247,7 +249,7 @@ class ChatController(QObject):
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
         if sampling is None or self.busy or view is None or turn is None or turn is not self.session.turns[-1]:
             return
-        self._editing.end()
+        self.editing.end()
         answer = AnswerView(self._transcript.theme)
         self._transcript.put_below(view, answer)
         self._ask(sampling, answer)
@@ -258,7 +260,7 @@ class ChatController(QObject):
         sampling, view, turn = self.sampling(), self.views.get(id), self.session.turn(id)
         if sampling is None or self.busy or view is None or turn is None:
             return
-        self._editing.end()
+        self.editing.end()
         answer = AnswerView(self._transcript.theme)
         answer.resume(turn.text, turn.timings.decode_seconds if turn.timings is not None else None)
         self._transcript.replace_from(view, answer)
@@ -268,7 +270,7 @@ class ChatController(QObject):
         """Let every message say what can be done with it now."""
         can_ask = self.sampling() is not None and not self.busy
         self.views.allow(can_ask, not self._writing_here)
-        self._editing.allow(can_ask)
+        self.editing.allow(can_ask)
 
     @property
     def _writing_here(self) -> bool:
@@ -280,7 +282,7 @@ class ChatController(QObject):
         """Say ``text`` and ask for an answer. False when it could not be saved: nothing was sent then."""
         if self.busy:
             return False
-        self._editing.end()
+        self.editing.end()
         return self._say(text, sampling)
 
     def _say(self, text: str, sampling: Sampling, instead_of: str | None = None) -> bool:
@@ -297,7 +299,7 @@ class ChatController(QObject):
             bubble = self._transcript.add_user(text)
         else:
             bubble = UserBubble(self._transcript.theme, text)
-            old = self._editing.take() or self.views.get(instead_of)
+            old = self.editing.take() or self.views.get(instead_of)
             assert old is not None
             self._transcript.replace_from(old, bubble)
             self._transcript.scroll_to_end()

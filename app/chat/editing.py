@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtWidgets import QWidget
 from shiboken6 import isValid
 
@@ -20,23 +21,38 @@ class Editing(QObject):
     again when it is next opened.
     """
 
+    changed = Signal()  # what is typed and not sent
+
     def __init__(self, transcript: Transcript, views: TurnViews, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._transcript, self._views = transcript, views
         self._editor: MessageEditor | None = None
+        self._conversation = Path()  # of the message that is edited: a copy of one has the same ids
         self._edited, self._said = "", ""  # the message that is edited, and its text
-        self._typed: dict[str, str] = {}  # by message, in editors that were closed
+        self._typed: dict[Path, dict[str, str]] = {}  # by conversation and message, in editors that were closed
 
-    def begin(self, view: QWidget, message: str, text: str, sent: Callable[[str], None]) -> MessageEditor:
-        """Put an editor with this text in the place of ``view``; ``sent`` gets what the user makes of it.
+    def typed(self, conversation: Path) -> dict[str, str]:
+        """What was made of messages of a conversation and not sent, by their ids."""
+        typed = dict(self._typed.get(conversation, {}))
+        if conversation == self._conversation and (text := self._unsent):
+            typed[self._edited] = text
+        return typed
 
-        message: names the message among those of all conversations; a copy of one has the same ids.
-        """
+    def put(self, conversation: Path, typed: Mapping[str, str]) -> None:
+        """What had been typed before the program was quit."""
+        self._typed[conversation] = dict(typed)
+
+    def begin(
+        self, view: QWidget, conversation: Path, message: str, text: str, sent: Callable[[str], None]
+    ) -> MessageEditor:
+        """Put an editor with this text in the place of ``view``; ``sent`` gets what the user makes of it."""
         self.end()
-        editor = self._editor = MessageEditor(self._transcript.theme, self._typed.pop(message, text))
-        self._edited, self._said = message, text
+        typed = self._typed.get(conversation, {}).pop(message, text)
+        editor = self._editor = MessageEditor(self._transcript.theme, typed)
+        self._conversation, self._edited, self._said = conversation, message, text
         editor.sent.connect(sent)
         editor.cancelled.connect(self._cancel)
+        editor.input.textChanged.connect(self.changed)
         editor.height_changed.connect(lambda: self._transcript.column.refit(editor))
         self._transcript.swap(view, editor)
         return editor
@@ -54,12 +70,19 @@ class Editing(QObject):
     def take(self) -> MessageEditor | None:
         """The editor, if there is one, to be replaced by the caller: its text was sent."""
         editor, self._editor = self._editor, None
+        if editor is not None:
+            self.changed.emit()
         return editor
 
     def _keep(self) -> None:
+        if text := self._unsent:
+            self._typed.setdefault(self._conversation, {})[self._edited] = text
+
+    @property
+    def _unsent(self) -> str:
+        """What is in the editor, if there is one and it is not what was said anyway."""
         editor = self._editor
-        if editor is not None and isValid(editor) and editor.text not in ("", self._said):
-            self._typed[self._edited] = editor.text
+        return editor.text if editor is not None and isValid(editor) and editor.text != self._said else ""
 
     @Slot()
     def _cancel(self) -> None:
