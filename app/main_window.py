@@ -141,6 +141,7 @@ class MainWindow(WindowParts):
         self.empty.cancelled.connect(self.state.cancel)
         self.transcript.changed.connect(self._show_centre)
         self.transcript.link_clicked.connect(lambda address: messages.ask_to_open(self, address))
+        self.chat.editing.files_pasted.connect(self.composer.attach)
         self.chat.busy_changed.connect(self._refresh)
         self.chat.session_changed.connect(self._session_changed)
         self.chat.context_used.connect(self._show_context)

@@ -22,6 +22,7 @@ class Editing(QObject):
     """
 
     changed = Signal()  # what is typed and not sent
+    files_pasted = Signal(list)  # paths: an edit takes no files, the next message does
 
     def __init__(self, transcript: Transcript, views: TurnViews, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -53,6 +54,7 @@ class Editing(QObject):
         editor.sent.connect(sent)
         editor.cancelled.connect(self._cancel)
         editor.input.textChanged.connect(self.changed)
+        editor.input.files_pasted.connect(self.files_pasted)
         editor.height_changed.connect(lambda: self._transcript.column.refit(editor))
         self._transcript.swap(view, editor)
         return editor

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent, QDropEvent, QWindow
+from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent, QDropEvent, QGuiApplication, QWindow
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.chat.answer import AnswerView
@@ -126,6 +126,15 @@ def test_a_file_dropped_on_an_edit_goes_along_with_the_message_and_leaves_the_ed
     drop(editor.input, notes)
     assert attached(window) == ["notes.txt"]
     assert editor.text == "When is the rent due?" and window.composer.text == ""
+
+
+def test_a_file_pasted_into_an_edit_goes_where_one_that_is_dropped_there_does(bench: Bench, notes, qtbot) -> None:
+    window = talk(bench, qtbot)
+    window.transcript.findChildren(UserBubble)[0].turn_actions.edit.click()
+    editor = window.transcript.column.widgets()[0]
+    QGuiApplication.clipboard().setMimeData(files(notes))
+    editor.input.paste()
+    assert attached(window) == ["notes.txt"] and editor.text == "When is the rent due?"
 
 
 def test_the_hint_covers_the_chat_while_files_are_held_over_it_and_no_longer(bench: Bench, notes, qtbot) -> None:
