@@ -92,9 +92,9 @@ def quoted(attachments: Sequence[Attachment], text: str) -> str:
 
 
 def size_in_words(size: int) -> str:
-    """ "812 bytes", "12 KB", "3.4 MB"."""
+    """ "1 byte", "812 bytes", "12 KB", "3.4 MB"."""
     if size < 1024:
-        return _tr("%1 bytes", str(size))
+        return _tr("1 byte") if size == 1 else _tr("%1 bytes", str(size))
     return f"{size / 1024:.0f} KB" if size < 1024 * 1024 else f"{size / 1024 / 1024:.1f} MB"
 
 

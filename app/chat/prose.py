@@ -315,9 +315,7 @@ class ProseView(TextView):
                 painter.fillRect(QRectF(bar_at(level, mirrored, width), start, BAR, box.bottom() - start), line)
             if look.property(RULE):
                 room = look.indent() * INDENT + depth * QUOTE_INDENT
-                middle = (
-                    box.top() + RULE_HEIGHT // 2
-                )  # the box of a line is as high as letters are, whatever it is told
+                middle = box.top() + RULE_HEIGHT // 2  # the box itself is as high as letters are, whatever it is told
                 painter.fillRect(QRectF(0 if mirrored else room, middle, width - room, 1), line)
             above, depth_above, mirrored_above = box, depth, mirrored
             block = block.next()

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from PySide6.QtCore import QMimeData, Qt, QUrl
 from PySide6.QtTest import QTest
 
-from app.chat.attachments import MAX_BYTES, MAX_FILES, Attachment, NotText, quoted, read_attachment
+from app.chat.attachments import MAX_BYTES, MAX_FILES, Attachment, NotText, quoted, read_attachment, size_in_words
 from app.chat.composer import Chip, Composer
 from app.main_window import MainWindow
 from app.theme import Theme
@@ -45,6 +45,13 @@ def test_text_in_its_encodings_is_read(tmp_path: Path, data: bytes, text: str) -
     path = tmp_path / "notes 世.txt"
     path.write_bytes(data)
     assert read_attachment(path) == Attachment("notes 世.txt", text)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(0, "0 bytes"), (1, "1 byte"), (2, "2 bytes"), (12 << 10, "12 KB"), (7 << 19, "3.5 MB")]
+)
+def test_a_size_is_said_as_one_would(size: int, words: str) -> None:
+    assert size_in_words(size) == words
 
 
 @pytest.mark.parametrize(
