@@ -33,7 +33,9 @@ class CachePanel(Panel):
         self._best: float | None = None
         self.line = Sparkline(theme, self._history.hits, words=format.percent)
         self.line.setAccessibleName(self.tr("Hit rate over time"))
-        belady = self.tr("What an expert cache that knew the future (Belady's rule) would have hit on this chat")
+        belady = self.tr(
+            "What a cache that knew the future (Belady's rule) would have hit on this chat, fetching nobody ahead"
+        )
         self._head = RateHead(self.tr("hits, last 64 tokens"), belady, self.line)
         self.rate, self.best = self._head.rate, self._head.aside
         self.figures = FigureRow(
@@ -113,7 +115,7 @@ class CachePanel(Panel):
         self.heading.set_note(self._note())
         show_figure(self.rate, format.percent(snapshot.window_hit_rate if snapshot else None))
         self.rate.setAccessibleName(self.tr("Hit rate over the last 64 tokens: {rate}").format(rate=self.rate.text()))
-        self.best.setText(self.tr("best possible {rate}").format(rate=format.percent(self._best)))
+        self.best.setText(self.tr("best on demand {rate}").format(rate=format.percent(self._best)))
         self.line.set_best(self._best)
         self._head.draw_line()
         self.figures.set("fetched", format.size(snapshot.window_bytes_per_token if snapshot else None))

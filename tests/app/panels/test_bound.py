@@ -49,9 +49,9 @@ def test_asked_with_the_present_slots_and_shown(bench: Bench, qtbot) -> None:
     assert question.logs == (str(bench.window.chat.session.path),)
     assert (question.policies, question.budgets) == ((), ("212 slots",))
     bench.engine.emit(result(question, 0.92))
-    qtbot.waitUntil(lambda: cache.best.text() == "best possible 92%")
+    qtbot.waitUntil(lambda: cache.best.text() == "best on demand 92%")
     bench.window.new_chat()
-    qtbot.waitUntil(lambda: cache.best.text() == "best possible –")  # noqa: RUF001
+    qtbot.waitUntil(lambda: cache.best.text() == "best on demand –")  # noqa: RUF001
 
 
 def test_called_off_when_the_next_answer_begins(bench: Bench, qtbot) -> None:
@@ -70,10 +70,10 @@ def test_what_cannot_be_replayed_leaves_a_dash(bench: Bench, qtbot) -> None:
     cache = bench.start("demo").panels.cache
     question = answer(bench, qtbot)
     bench.engine.emit(result(question, 0.92))
-    qtbot.waitUntil(lambda: cache.best.text() == "best possible 92%")
+    qtbot.waitUntil(lambda: cache.best.text() == "best on demand 92%")
     question = answer(bench, qtbot)
     bench.engine.emit(Failed("what if", "Two models wrote this chat.", question.request_id))
-    qtbot.waitUntil(lambda: cache.best.text() == "best possible –")  # noqa: RUF001
+    qtbot.waitUntil(lambda: cache.best.text() == "best on demand –")  # noqa: RUF001
 
 
 def test_nobody_asks_while_the_panel_is_hidden(bench: Bench, qtbot) -> None:
@@ -93,4 +93,4 @@ def test_what_another_model_was_asked_for_is_no_bound_for_this_one(bench: Bench,
     question = answer(bench, qtbot)
     bench.engine.emit(result(question, 0.92, "another model's"))
     qtbot.wait(100)
-    assert cache.best.text() == "best possible –"  # noqa: RUF001
+    assert cache.best.text() == "best on demand –"  # noqa: RUF001

@@ -60,10 +60,10 @@ def test_the_verdict_about_fetching_ahead_stands_there_in_words(panel: CachePane
 
 def test_the_bound_is_a_dash_until_it_is_known_and_then_a_line(panel: CachePanel, cached: Cached) -> None:
     panel.show_snapshot(cached())
-    assert panel.best.text() == "best possible –"  # noqa: RUF001
+    assert panel.best.text() == "best on demand –"  # noqa: RUF001
     before = panel.line.grab().toImage()
     panel.show_best(0.92)
-    assert panel.best.text() == "best possible 92%"
+    assert panel.best.text() == "best on demand 92%"
     assert panel.line.grab().toImage() != before
 
 
