@@ -244,6 +244,7 @@ def test_learning_that_breaks_off_goes_on_with_the_next_rows(
         while not fitted.learnt:
             assert time.monotonic() < end, "nobody learns any more"
             time.sleep(0.01)
+        experience.settle()  # not between two of its maps
         assert {ridge.rows for ridge in fitted.maps} == {fitted.learnt}
     finally:
         experience.close()

@@ -40,8 +40,8 @@ def slow_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def unhurried(self: Prefetcher, layer: int) -> None:
         for out in self._out:
-            for _, fetch in out.values():
-                fetch.wait()
+            for early in out.values():
+                early.fetch.wait()
         before(self, layer)
 
     monkeypatch.setattr(Prefetcher, "before", unhurried)
