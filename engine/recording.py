@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from engine.errors import SessionError
-from engine.experts.records import PassRecord
+from engine.experts.records import Note, PassRecord, Settled
 from engine.loading import LoadedModel
 from engine.messages import Finished, Generate, PrefetchState
 from engine.sessions.log import SessionLog
+
+
+def rows(notes: Sequence[Note]) -> list[tuple[int, int, int, int]]:
+    """As ``SessionLog.append_pass`` takes them: layer, deed, key, leaving."""
+    return [(note.layer, note.deed, note.key, note.leaving) for note in notes]
 
 
 class Recorder:
@@ -82,9 +87,16 @@ class Recorder:
                 counts=record.counts if record.routed is None else None,
                 late=record.late,
                 on_host=record.on_host,
-                ahead=[(note.layer, note.deed, note.key, note.leaving) for note in record.notes],
+                ahead=rows(record.notes),
             )
         )
+
+    def settled(self, settled: Settled | None) -> None:
+        """What became of fetches that were still out when the answer ended, if any were."""
+        if settled is not None:
+            self._try(
+                lambda log: log.append_settled(self._command.answer_id, settled.fetched_bytes, rows(settled.notes))
+            )
 
     def verdict(self, state: PrefetchState) -> None:
         """Whether fetching ahead pays was found out anew."""

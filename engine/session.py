@@ -173,6 +173,7 @@ class ModelSession:
         elif isinstance(step, Ended):
             for record in step.records:
                 self._record(record, recorder)
+            recorder.settled(step.settled)
             answer.pieces.append(step.text)
             answer.reason, answer.timings, answer.seed = step.reason, step.timings, step.seed
             if step.text:
@@ -180,16 +181,14 @@ class ModelSession:
                 self._emit(Token(request_id, step.text, answer.count))
 
     def _close_pass(self, recorder: Recorder) -> None:
-        """A pass broke off: the layers it came through were counted, so they are logged like those of a stopped one."""
+        """An answer broke off: what its pass came through was counted, so it is logged like that of a stopped one."""
         runtime = self._loaded.runtime
-        if not runtime.observer.in_pass:
-            return
         try:
-            record = runtime.end_pass(0.0)
+            if runtime.observer.in_pass:
+                self._record(runtime.end_pass(0.0), recorder)
+            recorder.settled(runtime.end_answer())
         except Exception:  # a card that gave up
-            log.exception("the pass that broke off could not be closed")
-            return
-        self._record(record, recorder)
+            log.exception("the answer that broke off could not be closed")
 
     def _record(self, record: PassRecord, recorder: Recorder) -> None:
         recorder.forward_pass(record)

@@ -96,6 +96,7 @@ def _compare(
             if token in ends:
                 break
             feed = [token]
+    runtime.end_answer()
     counters = runtime.observer.counters(loaded.runtime.evictions)
     return Verdict(
         equal,

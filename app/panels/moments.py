@@ -24,7 +24,7 @@ from engine.sessions.reader import Pass, decode_pass
 from engine.sessions.records import PASS_PREFIX, lines_of, parse_record
 
 MOST_MARKS = 64  # kept running counts of one answer
-BROUGHT, DROPPED, LET_GO = 0, 1, 2  # deeds of a pass (FORMAT.md, "What was done ahead of demand")
+BROUGHT, DROPPED, LET_GO, TAKEN_BACK = 0, 1, 2, 4  # deeds of a pass (FORMAT.md, "What was done ahead of demand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,8 @@ def _fates(one: Pass, waiting: set[int]) -> tuple[set[int], set[int]]:
             if deed in (DROPPED, LET_GO) and key in waiting:
                 waiting.discard(key)
                 vain.add(key)
+            elif deed == TAKEN_BACK:  # nothing was read
+                waiting.discard(key)
         if 0 <= layer < layers:
             for key in [key for key in waiting if key // experts == layer]:
                 if one.counts[layer, key % experts]:

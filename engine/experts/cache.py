@@ -249,6 +249,26 @@ class ExpertCache:
         self._brought += 1
         return slot
 
+    def take_back(self, key: int, left: int) -> None:
+        """``key`` was brought, and nothing was written to its slot: ``left``, who had left for it, is there again.
+
+        Where ``left`` got another slot meanwhile, this one is empty. ValueError: ``key`` has none, or nobody left.
+        """
+        slot = int(self._slot_of[key])
+        if slot < 0 or left < 0:
+            raise ValueError(f"expert {key} has no slot to give back to {left}")
+        self.forget(*divmod(key, self._experts))
+        if self._slot_of[left] >= 0:
+            return
+        self._slot_of[left], self._key_in[slot] = slot, left
+        self._may_leave[left] = True
+        self._held += 1
+        self.evictions -= 1
+        if left in self.wasted:
+            self.wasted.remove(left)
+            self._early[left] = True
+            self._brought += 1
+
     def let_go(self, key: int) -> None:
         """What was brought may leave like others from here on."""
         if self._slot_of[key] >= 0 and not self._pins[self._slot_of[key]]:

@@ -102,11 +102,16 @@ class Observer:
         now.early.reshape(-1)[list(found)] = True
         totals.used += len(found)
         now.notes, now.wasted, now.foresight_seconds = tuple(notes), tuple(wasted), seconds
-        now.fetched_bytes += early_bytes - totals.early_bytes
-        totals.fetched_bytes += early_bytes - totals.early_bytes
-        totals.early_bytes = early_bytes
+        now.fetched_bytes += self.read_ahead(early_bytes)
         totals.wasted += len(wasted)
         totals.wasted_bytes += wasted_bytes
+
+    def read_ahead(self, early_bytes: int) -> int:
+        """So much was read ahead of demand since the model was loaded; how much of it was not counted yet."""
+        fresh = early_bytes - self.totals.early_bytes
+        self.totals.fetched_bytes += fresh
+        self.totals.early_bytes = early_bytes
+        return fresh
 
     def routed(self, layer: int, ids: list[int]) -> None:
         """The router's choice for the one token of this pass, best first."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.experts.records import Deed, Note
 from engine.experts.rooms import Room
-from engine.experts.transfer import Fetch, LinkUse
+from engine.experts.transfer import Fetch, LinkUse, State
 
 LEAST_CHANCE = 0.3  # of being used, below which nothing is fetched ahead
 LEAD = 2.0  # layers' worth of reading that may be ordered at once
@@ -39,10 +39,15 @@ class Guess(Protocol):
 
 
 class _Early(NamedTuple):
-    """An early fetch. turn: the one of its layer that it is meant for, counted in layers over all passes."""
+    """An early fetch.
+
+    leaving: whose slot it took, -1 for an empty one. turn: the one of its layer that it is meant for, counted in layers
+    over all passes.
+    """
 
     room: Room
     fetch: Fetch
+    leaving: int
     turn: int
 
 
@@ -94,6 +99,12 @@ class Prefetcher:
         self.notes = []
         self.settle()
 
+    def end_request(self) -> list[Note]:
+        """No token follows: nobody is out any more. What was noted."""
+        self.settle()
+        notes, self.notes = self.notes, []
+        return notes
+
     def begin_pass(self) -> None:
         self.predicted[:] = self._expected[:] = self._next
         self._next[:] = False
@@ -102,11 +113,13 @@ class Prefetcher:
 
     def settle(self) -> None:
         """Between passes: take back what has not begun, wait for what has, and let everybody go."""
+        for out in self._out:  # all of them first: a reader that is waited for would begin the next
+            for early in out.values():
+                early.room.transfer.cancel(early.fetch)
         for out in self._out:
             for key, early in out.items():
-                early.room.transfer.cancel(early.fetch)
                 early.fetch.wait()
-                self._note(-1, key, self._close(key, early))
+                self._close(-1, key, early)
             out.clear()
         self._next[:] = False
         self._behind, self._outstanding = self._first, 0
@@ -124,7 +137,7 @@ class Prefetcher:
         if layer < self.layers and self._out[layer]:
             for key, early in list(self._out[layer].items()):
                 if early.fetch.over and not early.fetch.arrived:
-                    self._note(layer, key, self._close(key, early))
+                    self._close(layer, key, early)
                     del self._out[layer][key]
 
     def claim(self, layer: int, key: int) -> Fetch | None:
@@ -244,7 +257,7 @@ class Prefetcher:
                 except BaseException:
                     room.cache.forget(wish.layer, wish.expert)  # nobody will bring it, and nobody may hit it
                     raise
-                self._out[wish.layer][key] = _Early(room, fetch, wish.turn)
+                self._out[wish.layer][key] = _Early(room, fetch, leaving, wish.turn)
                 self._outstanding += 1
                 self._link(room).spent += room.arena.layout.nbytes
                 self.notes.append(Note(layer, Deed.BRING, key, leaving))
@@ -272,19 +285,22 @@ class Prefetcher:
             if not early.fetch.over and not early.room.transfer.cancel(early.fetch):
                 reading = True
                 continue
-            self._note(layer, key, self._close(key, early))
+            self._close(layer, key, early)
             del out[key]
         return reading
 
-    def _close(self, key: int, early: _Early) -> Deed:
+    def _close(self, layer: int, key: int, early: _Early) -> None:
+        """Nobody writes to its slot any more, and before ``layer`` it ends unused."""
         self._outstanding -= 1
+        cache = early.room.cache
         if early.fetch.arrived:
             self._nbytes[key] = early.fetch.nbytes
             early.fetch.result()  # whoever is hit here later finds the copy ordered before the compute
-            early.room.cache.let_go(key)
-            return Deed.LET_GO
-        early.room.cache.forget(*divmod(key, self._experts))
-        return Deed.DROP
-
-    def _note(self, layer: int, key: int, deed: Deed) -> None:
-        self.notes.append(Note(layer, deed, key))
+            cache.let_go(key)
+            self.notes.append(Note(layer, Deed.LET_GO, key))
+        elif early.fetch.state is State.CANCELLED and early.leaving >= 0:
+            cache.take_back(key, early.leaving)
+            self.notes.append(Note(layer, Deed.TAKE_BACK, key, early.leaving))
+        else:
+            cache.forget(*divmod(key, self._experts))
+            self.notes.append(Note(layer, Deed.DROP, key))

@@ -20,20 +20,30 @@ class Deed(IntEnum):
     """What was done with an early expert, as a log writes it."""
 
     BRING = 0  # it took the slot of another, or an empty one
-    DROP = 1  # its fetch was taken back or failed; the slot is empty
+    DROP = 1  # its fetch failed, or was taken back and nobody had left for it; the slot is empty
     LET_GO = 2  # its layer had its turn without it; it may leave from here on
     RESIZE = 3  # the arena number ``key`` has ``leaving`` slots from here on; before the first layer
+    TAKE_BACK = 4  # its fetch had not begun: ``leaving``, who had left for it, is in the slot again
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Before the experts of ``layer`` are leased (DROP, LET_GO) or right after (BRING). layer -1: before the first;
-    the number of layers: after the last. leaving: whose slot it took, -1 for an empty one."""
+    """Before the experts of ``layer`` are leased (DROP, LET_GO, TAKE_BACK) or right after (BRING). layer -1: before the
+    first; the number of layers: after the last. leaving: whose slot it took, -1 for an empty one."""
 
     layer: int
     deed: Deed
     key: int
     leaving: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of fetches ahead that were still out when an answer ended. fetched_bytes: read for them since the
+    last pass."""
+
+    notes: Sequence[Note]
+    fetched_bytes: int
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.on_miss import Helper
 from engine.experts.policies import make_policy
 from engine.experts.records import Account
+from engine.experts.resident import Resident
 from engine.experts.transfer import Fetch, Transfer
 
 Served: TypeAlias = tuple[Sequence[int], Sequence[Parameters]]  # expert ids, their parameters
@@ -67,6 +68,21 @@ def make_room(
     if transfer.tier is not None:
         transfer.tier.follow(layout, cache.policy.priority, cache.resident_mask)
     return Room(arena, cache, transfer, device, arena.slots)
+
+
+def line_up(rooms: Sequence[Room], experts: int) -> Resident:
+    """Sort everybody, so that an id is a place. rooms: each layer's, full; nobody may be using or filling a slot."""
+    first: dict[int, int] = {}  # of each room, the place of the next layer's experts
+    stacks = []
+    for room in rooms:
+        if id(room) not in first:
+            first[id(room)] = 0
+            room.device.synchronize()
+            room.arena.rearrange(room.cache.sort())
+            room.device.synchronize()
+        stacks.append(room.arena.stack(first[id(room)], experts))
+        first[id(room)] += experts
+    return Resident(stacks, [room.arena.layout for room in rooms])
 
 
 def bytes_held(rooms: Sequence[Room]) -> dict[str, int]:

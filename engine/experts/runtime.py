@@ -17,9 +17,9 @@ from engine.experts.layout import ExpertLayout, Parameters
 from engine.experts.news import News
 from engine.experts.observer import Observer
 from engine.experts.prefetch import Prefetcher
-from engine.experts.records import PassRecord, Phase
+from engine.experts.records import PassRecord, Phase, Settled
 from engine.experts.resident import Resident
-from engine.experts.rooms import Dispatch, Room, Served, bytes_held, make_room
+from engine.experts.rooms import Dispatch, Room, Served, bytes_held, line_up, make_room
 from engine.experts.stages import shares, stage_of
 from engine.experts.store import Store
 from engine.experts.transfer import Transfer
@@ -116,6 +116,13 @@ class ExpertRuntime:
             room.cache.begin_request()
         self.observer.begin_answer(new_chat)
 
+    def end_answer(self) -> Settled | None:
+        """The answer is over: what was fetched for a token that does not come is taken back, or waited for where it has
+        begun, and counts now. None when there was nothing."""
+        notes = self._ahead.end_request()
+        nbytes = self.observer.read_ahead(self._early_bytes)
+        return Settled(tuple(notes), nbytes) if notes or nbytes else None
+
     def begin_pass(self, phase: Phase, tokens: int, context: int = 0) -> None:
         """A forward pass over ``tokens`` tokens begins, after which the KV cache will hold ``context``."""
         self._learning = phase == "decode" and tokens == 1
@@ -148,8 +155,7 @@ class ExpertRuntime:
             wasted += room.cache.wasted
             found += room.cache.found
             room.cache.wasted, room.cache.found = [], []
-        early = sum(transfer.use().early_bytes for transfer in self._transfers)
-        self.observer.ahead(notes, found, wasted, self._ahead.read_for(wasted), early, foresight)
+        self.observer.ahead(notes, found, wasted, self._ahead.read_for(wasted), self._early_bytes, foresight)
         return self.observer.end_pass(seconds)
 
     def serve(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> Generator[Served]:
@@ -208,17 +214,7 @@ class ExpertRuntime:
             if self.resident < self.observer.shape[0] * self._experts:
                 return None
             self._ahead.settle()
-            for room in self._rooms:
-                room.device.synchronize()
-                room.arena.rearrange(room.cache.sort())
-                room.device.synchronize()
-            first = dict.fromkeys((id(room) for room in self._rooms), 0)
-            stacks = []
-            for (room,) in self._rooms_of:
-                stacks.append(room.arena.stack(first[id(room)], self._experts))
-                first[id(room)] += self._experts
-            layouts = [room.arena.layout for (room,) in self._rooms_of]
-            self._everybody = Resident(stacks, layouts)
+            self._everybody = line_up([room for (room,) in self._rooms_of], self._experts)
         return self._everybody
 
     def _end_resident(self, seconds: float) -> None:
@@ -348,6 +344,10 @@ class ExpertRuntime:
     def link_seconds(self) -> float:
         """In which something was read or copied, since the model was loaded; over all links."""
         return sum(transfer.use().busy_seconds for transfer in self._transfers)
+
+    @property
+    def _early_bytes(self) -> int:
+        return sum(transfer.use().early_bytes for transfer in self._transfers)
 
     @property
     def evictions(self) -> int:

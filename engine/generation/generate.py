@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 
 from engine.errors import LIBRARY_MEMORY, Cancelled, MemoryPlanError, OptionError
-from engine.experts.records import PassRecord, Phase
+from engine.experts.records import PassRecord, Phase, Settled
 from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.kv import KvCache
 from engine.generation.sampling import Sampler
@@ -63,13 +63,14 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The answer is over. ``text``: what is left of the last character. ``records``: passes not told of yet, such as
-    the one that gave the end token, or one that was stopped half way."""
+    the one that gave the end token, or one that was stopped half way. ``settled``: what was still being fetched."""
 
     reason: FinishReason
     text: str
     timings: Timings
     seed: int
     records: tuple[PassRecord, ...] = ()
+    settled: Settled | None = None
 
 
 Step: TypeAlias = PromptReady | Prefilled | Decoded | Repeated | Ended
@@ -153,9 +154,8 @@ class TextGenerator:
             record = runtime.end_pass(0.0) if runtime.observer.in_pass else None
         finally:
             runtime.stop_when(lambda: False)
-        yield Ended(
-            reason, stream.flush() if stream else "", clock.timings(), sampler.seed, (record,) if record else ()
-        )
+        text, records = stream.flush() if stream else "", (record,) if record else ()
+        yield Ended(reason, text, clock.timings(), sampler.seed, records, runtime.end_answer())
 
     def _prefill(self, tokens: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
         logits = torch.empty(0)

@@ -11,7 +11,7 @@ from engine.experts.cache import ExpertCache, Lease
 from engine.experts.policies import make_policy
 from engine.experts.records import Deed, Note
 from engine.experts.stages import stage_of
-from engine.replay.trace import Gap, Loaded, Request, Step, Trace
+from engine.replay.trace import Gap, Loaded, Request, Rest, Step, Trace
 from engine.sessions.packing import unpack_state
 
 
@@ -52,7 +52,7 @@ def replay_live(trace: Trace) -> LiveReplay:
         elif isinstance(one, Request):
             if run is not None:
                 run.begin_request()
-        elif isinstance(one, Gap):
+        elif isinstance(one, Gap) or (isinstance(one, Rest) and run is not None and not run.settles(one)):
             run = None
             live.reason = live.reason or "a pass record is damaged"
         elif isinstance(one, Step):
@@ -133,12 +133,20 @@ class _Run:
         except (ValueError, IndexError, RuntimeError):
             return False
 
+    def settles(self, rest: Rest) -> bool:
+        """An answer's end; whether what the log says was done then could be done."""
+        try:
+            self._do(_notes(rest.ahead))
+        except (ValueError, IndexError, RuntimeError):
+            return False
+        return True
+
     def missed(self, step: Step) -> np.ndarray:
         """bool ``[layers, experts]``: who had to be fetched. ValueError when the log's deeds cannot be done here."""
         for cache in self._caches:
             cache.policy.begin_pass(step.phase, step.tokens)
             cache.begin_pass(step.phase)
-        deeds = [Note(layer, Deed(deed), key, leaving) for layer, deed, key, leaving in step.ahead.tolist()]
+        deeds = _notes(step.ahead)
         self._do([note for note in deeds if note.layer < 0])
         streaming = [step.phase == "prefill" and cache.streams(self._top_k, step.tokens) for cache in self._caches]
         missed = np.zeros(self._shape, dtype=bool)
@@ -190,6 +198,8 @@ class _Run:
             if note.deed is Deed.BRING:
                 cache.bring(note.key, note.leaving)
                 self._early.add(note.key)
+            elif note.deed is Deed.TAKE_BACK:
+                cache.take_back(note.key, note.leaving)
             elif note.deed is Deed.DROP:
                 cache.forget(*divmod(note.key, self._shape[1]))
             elif note.deed is Deed.LET_GO:
@@ -198,3 +208,8 @@ class _Run:
     def _home(self, key: int) -> ExpertCache:
         layer, expert = divmod(key, self._shape[1])
         return self._caches_of[layer][self._owners[layer][expert]]
+
+
+def _notes(ahead: np.ndarray) -> list[Note]:
+    """ValueError when one is no deed that we know."""
+    return [Note(layer, Deed(deed), key, leaving) for layer, deed, key, leaving in ahead.tolist()]

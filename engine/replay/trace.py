@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.errors import SessionError
 from engine.experts.records import Phase
-from engine.sessions.reader import Pass, decode_pass, decode_resident, model_shape, read_records
+from engine.sessions.reader import Pass, decode_pass, decode_resident, decode_settled, model_shape, read_records
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +52,13 @@ class Step:
     on_host: np.ndarray | None = None  # bool [layers, experts], of the missed: computed where they waited; None: nobody
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rest:
+    """An answer's end, while something was still being fetched. ahead: as in ``Step``."""
+
+    ahead: np.ndarray
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """An answer's end, and how well its predictor did: share of slots foreseen, one layer ahead and more."""
@@ -62,10 +69,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A pass that cannot be read."""
+    """A pass that cannot be read, or an answer's rest."""
 
 
-Happening: TypeAlias = Loaded | Request | Step | Measured | Gap
+Happening: TypeAlias = Loaded | Request | Step | Rest | Measured | Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +127,14 @@ def _read(path: Path) -> list[Happening]:
             found.append(loaded)
         elif record["type"] == "start":
             found.append(Request(str(record.get("answer", ""))))
-        elif record["type"] == "pass":
+        elif record["type"] in ("pass", "settled"):
             try:
                 if loaded is None:
                     raise SessionError("A pass comes before the model that made it.")
-                found.append(_step(decode_pass(record, loaded.layers, loaded.experts, loaded.top_k)))
+                if record["type"] == "settled":
+                    found.append(Rest(decode_settled(record, loaded.layers, loaded.experts)[1]))
+                else:
+                    found.append(_step(decode_pass(record, loaded.layers, loaded.experts, loaded.top_k)))
             except SessionError:
                 found.append(Gap())
         elif record["type"] == "message" and isinstance(record.get("accuracy"), list):

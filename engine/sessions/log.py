@@ -93,6 +93,12 @@ class SessionLog:
         """Say what was found out about fetching ahead, while ``answer`` is under way."""
         self._file.buffer(encode_record({"type": "verdict", "answer": answer, "time": now(), **verdict}))
 
+    def append_settled(self, answer: str, fetched_bytes: int, ahead: Sequence[tuple[int, int, int, int]]) -> None:
+        """Say what became of the fetches that were still out when ``answer`` ended. fetched_bytes: read for them since
+        the last pass; ahead: as in ``append_pass``."""
+        record = {"type": "settled", "answer": answer, "bytes": fetched_bytes, "ahead": packing.pack_ahead(ahead)}
+        self._file.buffer(encode_record(record))
+
     def append_model(
         self,
         *,

@@ -170,6 +170,15 @@ def decode_pass(record: Mapping[str, Any], layers: int, experts: int, top_k: int
         raise SessionError("A record of the conversation's log is damaged: a pass lacks what it needs.") from error
 
 
+def decode_settled(record: Mapping[str, Any], layers: int, experts: int) -> tuple[int, np.ndarray]:
+    """A settled record of a model of that shape: bytes read since the last pass, and int32 ``[n, 4]``, what was done
+    with who was still being fetched (see FORMAT.md). SessionError when the record is damaged."""
+    try:
+        return int(record["bytes"]), packing.unpack_ahead(record["ahead"], layers * experts)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise SessionError("A record of the conversation's log is damaged: it lacks what it needs.") from error
+
+
 def decode_resident(record: Mapping[str, Any]) -> np.ndarray:
     """uint32 keys ``layer * experts + expert`` of a model record, from least to most recently used."""
     return packing.unpack_resident(str(record.get("resident", "")))
@@ -185,10 +194,13 @@ def recount(path: Path, answer: str | None = None) -> Counts:
     for record in records:
         if record["type"] == "model":
             shape = model_shape(record)
-        elif record["type"] == "pass" and (answer is None or record.get("answer") == answer):
+        elif record["type"] in ("pass", "settled") and (answer is None or record.get("answer") == answer):
             try:
                 if shape is None:
                     raise SessionError("A pass comes before the model that made it.")
+                if record["type"] == "settled":
+                    fetched += decode_settled(record, *shape[:2])[0]
+                    continue
                 one = decode_pass(record, *shape)
             except SessionError:
                 damaged += 1

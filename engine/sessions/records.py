@@ -18,7 +18,6 @@ LONGEST_LINE = 64 << 20  # bytes; nothing that is longer was written here, and n
 _RESCUE_LINES = 100  # looked at when the first line is damaged
 _PIECE = 1 << 20
 _SHOWN = 40  # of a line that is too long
-KNOWN_TYPES = frozenset({"header", "message", "model", "start", "delta", "pass", "choice", "title"})
 
 
 @dataclass(frozen=True, slots=True)

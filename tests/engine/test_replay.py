@@ -21,6 +21,7 @@ from engine.replay.compare import Outcome, compare, parse_budgets, parse_policie
 from engine.replay.live import replay_live
 from engine.replay.trace import Loaded, Step, Trace, read_trace
 from engine.sessions.log import SessionLog
+from engine.sessions.packing import pack_ahead
 from engine.sessions.reader import recount
 from tests.engine.listening import Engine, Talk
 from tests.engine.routing import Routing, write_log
@@ -277,6 +278,22 @@ def test_logs_that_cannot_be_replayed_are_refused_in_a_sentence(
     for arguments, words in ((["--policy", "mru"], "no policy 'mru'"), (["--experts", "auto"], "no memory to look at")):
         assert main(["replay", str(small), *arguments]) == 1
         assert words in capsys.readouterr().err
+
+
+def test_what_an_answer_left_behind_is_done_again_before_the_next(tmp_path: Path) -> None:
+    """Deeds that cannot be done end what can be known, as damage does."""
+    for notes, can_be_done in (
+        ([(-1, Deed.DROP, 3, -1), (-1, Deed.BRING, 3, -1), (-1, Deed.LET_GO, 3, -1)], True),
+        ([(-1, Deed.DROP, 3, -1), (-1, Deed.TAKE_BACK, 3, 2)], False),
+        ([(-1, Deed.TAKE_BACK, 3, -1)], False),
+        ([(-1, 9, 3, -1)], False),
+    ):
+        log = write_log(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", Routing(2, 4, 1), [(2, 4)])
+        lines = log.read_text(encoding="utf-8").splitlines()
+        last = max(number for number, line in enumerate(lines) if line.startswith('{"type":"pass"'))
+        lines.insert(last, json.dumps({"type": "settled", "bytes": 0, "ahead": pack_ahead(notes)}))
+        log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert replay_live(read_trace([log])).unknown == (0 if can_be_done else 1), notes
 
 
 def test_a_damaged_pass_ends_what_can_be_known(tmp_path: Path) -> None:

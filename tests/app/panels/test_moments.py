@@ -131,7 +131,8 @@ def test_what_was_fetched_ahead_is_in_time_late_or_in_vain(path: Path) -> None:
         write_model(log)
         log.append_start(answer="a", parent=None, prompt_tokens=3, reused_tokens=0, sampling=Sampling())
         log.append_pass(phase="prefill", tokens=3, counts=counts, **common)
-        brought = [(0, 0, key, -1), (0, 0, key + 5, -1), (1, 0, 2 * key + 1, -1), (2, 2, key + 5, -1), (3, 0, 1, -1)]
+        brought = [(0, 0, key, -1), (0, 0, key + 5, -1), (0, 0, key + 6, 3), (1, 0, 2 * key + 1, -1)]
+        brought += [(2, 2, key + 5, -1), (2, 4, key + 6, 3), (3, 0, 1, -1)]
         log.append_pass(phase="decode", tokens=1, routed=routed, late=late, ahead=brought, **common)
         log.append_pass(phase="decode", tokens=1, routed=routed, **common)
         again = routed.copy()
@@ -148,7 +149,7 @@ def test_what_was_fetched_ahead_is_in_time_late_or_in_vain(path: Path) -> None:
     assert not (prompt & (Cell.PREFETCHED | Cell.LATE | Cell.WASTED)).any()
     assert marked(first, Cell.PREFETCHED) == [(1, 0)]
     assert marked(first, Cell.LATE) == [(2, 1)]
-    assert marked(first, Cell.WASTED) == [(1, 5)]
+    assert marked(first, Cell.WASTED) == [(1, 5)], "of those taken back nothing was read"
     assert marked(second, Cell.PREFETCHED) == [(0, 1)], "brought at the end of the token before"
     assert marked(third, Cell.PREFETCHED) == [(1, 5)], "let go, and of use to a later token"
     assert marked(fourth, Cell.PREFETCHED) == []

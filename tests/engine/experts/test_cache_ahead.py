@@ -207,6 +207,40 @@ def test_whoever_could_leave_is_told_next_to_leave_first(policy: str) -> None:
     assert cache.room_for(3, protected).tolist() == [-1, *order[1:3]]
 
 
+def test_who_left_for_a_fetch_that_never_began_is_there_again() -> None:
+    cache = new_cache(3)
+    for layer in range(3):
+        dispatch(cache, layer, [layer])
+    order = cache.by_eviction_order().tolist()
+    seats = [int(cache._slot_of[key]) for key in order]
+    cache.bring(50, order[0])
+    cache.bring(51, order[1])
+    cache.take_back(50, order[0])
+    assert residents(cache) == {order[0], 51, order[2]}
+    assert (int(cache._slot_of[order[0]]), cache.evictions) == (seats[0], 1)
+    assert cache.room_for(3, NOBODY).tolist() == [order[0], order[2]], "and may leave as before"
+    dispatch(cache, *divmod(order[1], EXPERTS)[:1], [order[1] % EXPERTS])  # got the slot of order[0]
+    cache.take_back(51, order[1])
+    assert residents(cache) == {order[1], order[2]}, "it is there already: the slot is empty"
+    assert cache.room_for(1, NOBODY).tolist() == [-1]
+    for key, left in ((51, order[0]), (order[1], -1)):
+        with pytest.raises(ValueError, match="no slot to give back"):
+            cache.take_back(key, left)
+    assert residents(cache) == {order[1], order[2]}
+
+
+def test_an_early_expert_that_is_back_was_not_wasted() -> None:
+    cache = new_cache(1)
+    cache.bring(50, -1)
+    cache.let_go(50)
+    cache.bring(51, 50)
+    assert cache.wasted == [50]
+    cache.take_back(51, 50)
+    assert cache.wasted == []
+    dispatch(cache, *divmod(50, EXPERTS)[:1], [50 % EXPERTS])
+    assert cache.found == [50]
+
+
 # -------------------------------------------------------------------------------------------- changes of size
 
 
@@ -248,6 +282,7 @@ class Books:
     def __init__(self, cache: ExpertCache) -> None:
         self.cache = cache
         self.here: set[int] = set()
+        self.left_for: dict[int, int] = {}  # whoever was brought -> who left, -1: nobody
         self.unused: set[int] = set()  # brought, not used yet
         self.stuck: set[int] = set()  # of them, not let go
         self.pinned: Counter[int] = Counter()
@@ -277,6 +312,17 @@ class Books:
         assert all(cache._key_in[slot] == key for slot, key in zip(slots, after, strict=True))
         assert int((cache._key_in >= 0).sum()) == len(after)
         assert cache._brought == len(self.unused)
+
+    def take_back(self, key: int) -> None:
+        left = self.left_for[key]
+        self.cache.take_back(key, left)
+        back = {left} - self.here
+        self.evictions -= len(back)
+        if self.wasted[left] and back:
+            self.wasted[left] -= 1
+            self.wasted = +self.wasted
+            self.unused.add(left)
+        self.check(back, forgotten={key})
 
     def lowest(self, came: set[int], wanted: set[int]) -> set[int]:
         """Who leaves when ``came`` get slots, by the policy's own table."""
@@ -323,7 +369,9 @@ def test_the_books_agree_after_every_step_of_a_random_life(policy: str, slots: i
     books = Books(cache)
     streaming = False
     for _ in range(250):
-        deed = source.choice(["decode", "decode", "dispatch", "dispatch", "bring", "bring", "let go", "forget", "size"])
+        deed = source.choice(
+            ["decode", "decode", "dispatch", "dispatch", "bring", "bring", "let go", "forget", "size", "take back"]
+        )
         if deed == "decode":
             streaming = begin(cache, "decode", 1)
         elif deed == "dispatch":
@@ -338,12 +386,15 @@ def test_the_books_agree_after_every_step_of_a_random_life(policy: str, slots: i
                 cache.bring(key, leaving)
                 books.unused.add(key)
                 books.stuck.add(key)
+                books.left_for[key] = leaving
                 books.check({key}, chosen={leaving} - {-1})
         elif deed == "let go" and books.stuck:
             key = source.choice(sorted(books.stuck))
             cache.let_go(key)
             books.stuck.discard(key)
             books.check(set())
+        elif deed == "take back" and (begun := [key for key in sorted(books.stuck) if books.left_for[key] >= 0]):
+            books.take_back(source.choice(begun))
         elif deed == "forget":
             key = source.randrange(KEYS)
             cache.forget(*divmod(key, EXPERTS))

@@ -104,6 +104,43 @@ def test_who_is_brought_for_a_token_that_never_comes_is_let_go(stage: Callable[.
     assert one.runtime._rooms[0].cache._may_leave[5]
 
 
+def test_when_an_answer_ends_nothing_is_under_way_any_more(stage: Callable[..., Stage]) -> None:
+    """What a reader has begun is waited for and counts; what has not begun is taken back, as is who left for it."""
+    one = stage(6, after(LAYERS - 1, {0: {5: 0.9, 6: 0.8}, 1: {7: 0.9}}))
+    one.store.held |= {(0, 5), (0, 6)}  # one for each reader that may read ahead
+    record = one.token([0], [1], [2, 3], [4, 5], wait=False)
+    one.store.wait_until_begun(0, 5)
+    one.store.wait_until_begun(0, 6)
+    brought = {note.key: note.leaving for note in record.notes}
+    last = EXPERTS + 7
+    assert set(brought) == {5, 6, last}
+    left, evictions = brought[last], one.counters().evictions
+    assert left >= 0
+    ends = threading.Timer(0.1, one.store.let_through)
+    ends.start()
+    settled = one.runtime.end_answer()
+    ends.join()
+    assert settled is not None
+    assert {note.key: (note.layer, note.deed) for note in settled.notes} == {
+        5: (-1, Deed.LET_GO),
+        6: (-1, Deed.LET_GO),
+        last: (-1, Deed.TAKE_BACK),
+    }
+    assert settled.fetched_bytes == 2 * SIZE
+    assert one.out == set()
+    assert (1, 7) not in one.store.begun
+    assert one.resident(*divmod(left, EXPERTS))
+    assert one.runtime.resident == 6
+    counters = one.counters()
+    assert counters.evictions == evictions - 1
+    assert counters.prefetch_bytes == 2 * SIZE
+    assert counters.fetched_bytes == record.fetched_bytes + settled.fetched_bytes == 8 * SIZE
+    assert one.runtime.end_answer() is None, "once"
+    one.runtime.foresee(None)
+    assert not one.token([5, 6], [], [], []).missed.any()
+    assert one.counters().prefetch_used == 2
+
+
 def test_for_the_next_token_nobody_leaves_whom_it_expects_too(stage: Callable[..., Stage]) -> None:
     """And for this one's layers even those may leave: they are wanted later."""
     one = stage(6, after(LAYERS - 1, {0: {0: 0.9, 5: 0.9}}), policy="lru")
@@ -161,7 +198,8 @@ def test_every_early_fetch_ends_in_one_way_and_is_counted_once(stage: Callable[.
             one.runtime.begin_answer(new_chat=False)
         layers = [random.choice(EXPERTS, 2, replace=False).tolist() for _ in range(LAYERS)]
         deeds = [note.deed for note in one.token(*layers, wait=number % 3 > 0).notes]
-        brought, dropped = brought + deeds.count(Deed.BRING), dropped + deeds.count(Deed.DROP)
+        brought += deeds.count(Deed.BRING)
+        dropped += deeds.count(Deed.DROP) + deeds.count(Deed.TAKE_BACK)
     one.arrived()
     there = int(np.count_nonzero(one.runtime._rooms[0].cache._early))
     counters = one.counters()

@@ -14,7 +14,7 @@ from engine.sessions import appendfile, export, packing, records
 from engine.sessions.conversation import turns
 from engine.sessions.copying import import_log
 from engine.sessions.log import SessionLog
-from engine.sessions.reader import decode_pass, read_conversation, read_records, recount
+from engine.sessions.reader import decode_pass, decode_settled, read_conversation, read_records, recount
 from engine.sessions.records import encode_record, parse_record
 
 HEADER = '{"type":"header","version":1,"program":"test","conversation":"c","created":"2026-01-01T00:00:00+00:00"}\n'
@@ -315,6 +315,24 @@ def test_the_recount_tells_prefill_from_decode_and_one_answer_from_another(tmp_p
     assert (one.prefill_hits, one.prefill_misses, one.decode_hits, one.decode_misses) == (1, 1, 2, 0)
     assert (both.prefill_hits, both.prefill_misses, both.decode_hits, both.decode_misses) == (2, 2, 4, 0)
     assert (both.passes, both.fetched_bytes, both.damaged) == (4, 20, 0)
+
+
+def test_what_was_read_after_the_last_pass_counts_too(tmp_path):
+    with SessionLog.create(tmp_path, "test") as log:
+        model = dict.fromkeys(("name", "source", "family", "signature", "policy", "device", "dtype"), "")
+        model |= {"program": "", "hardware": "", "resident": []}
+        log.append_settled("a0", 5, [])  # before any model: nobody knows whose
+        log.append_model(layers=1, experts=4, top_k=2, slots=2, slot_bytes=1, **model)
+        log.append_settled("a1", 7, [(-1, 2, 3, -1), (-1, 4, 1, 2)])
+        log.append_settled("a2", 11, [])
+    assert (recount(log.path).fetched_bytes, recount(log.path).damaged) == (18, 1)
+    assert (recount(log.path, "a1").fetched_bytes, recount(log.path, "a1").passes) == (7, 0)
+    told = [record for record in read_records(log.path) if record["type"] == "settled"][1]
+    nbytes, ahead = decode_settled(told, 1, 4)
+    assert (nbytes, ahead.tolist()) == (7, [[-1, 2, 3, -1], [-1, 4, 1, 2]])
+    for damage in ({"bytes": "x"}, {"ahead": "!"}, {"ahead": packing.pack_ahead([(0, 0, 0, 0)] * 5)}):
+        with pytest.raises(SessionError, match="damaged"):
+            decode_settled(told | damage, 1, 4)
 
 
 def test_what_is_still_in_memory_is_read_too(tmp_path):
