@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +25,7 @@ from window import Window, can_show
 
 _LAST_WORDS = 6  # lines of what a program said before it died
 _INTERRUPTED = 130
+_DOTS = re.compile(r"[.sxXFE]+ *(\[ *\d+%\])?")  # of tests that passed, were skipped, failed
 REFUSED = 78  # exit status of the program when it did not start and has told why (app/program.py)
 
 
@@ -194,10 +195,19 @@ def _test(python: Path, rest: Sequence[str]) -> int:
         finally:
             window.kill()
         shown.seek(0)
-        print("\nThe window's tests:", flush=True)
-        shutil.copyfileobj(shown, sys.stdout.buffer)
-    sys.stdout.flush()
+        said = shown.read().decode("utf-8", "replace").splitlines()
+    print("\nThe window's tests:", *in_short(said, window_code), sep="\n", flush=True)
     return code or window_code
+
+
+def in_short(said: Sequence[str], code: int) -> list[str]:
+    """What to show of what pytest ``said`` before it ended with ``code``: that all is well, or first who failed."""
+    lines = [line for line in said if line and not _DOTS.fullmatch(line)]
+    if code == 0:
+        return lines[-1:]
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    crashed = [] if code == 1 else [f"pytest ended with {code}."]
+    return [*failed, *crashed, *lines]
 
 
 def _watch(python: Path, progress: Window) -> int:

@@ -1,6 +1,7 @@
 """start.py stays beside a program that was started without a terminal, and tells why it died."""
 
 import os
+import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -162,3 +163,26 @@ def test_windows_without_a_console_starts_anew_with_one_that_is_not_seen(monkeyp
     assert command == ["/python/python.exe", str(commands.ROOT / "packaging" / "start.py"), "--window", "setup"]
     assert options["creationflags"] == 0x08000000
     assert options["stdout"] == commands.subprocess.DEVNULL
+
+
+@pytest.mark.parametrize(
+    ("test", "first", "lines"),
+    [
+        ("pass", "201 passed", 1),
+        ("assert 2 > 3", "FAILED test_it.py::test_last - assert 2 > 3", 8),
+        ("import os; os.abort()", "pytest ended with ", 3),
+    ],
+)
+def test_of_the_windows_tests_the_first_words_are_who_failed(tmp_path, test, first, lines):
+    """Where only the beginning is kept, it must say it."""
+    many = "import pytest\n@pytest.mark.parametrize('n', range(200))\ndef test_first(n): pass\n"
+    (tmp_path / "test_it.py").write_text(f"{many}def test_last():\n    {test}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    said = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    assert sum(line.startswith("....") for line in said) > 1
+    short = commands.in_short(said, done.returncode)
+    assert short[0].startswith(first)
+    assert len(short) >= lines
+    assert len(short) == 1 or lines > 1
+    assert not any(line.endswith("%]") for line in short)
