@@ -54,7 +54,7 @@ def replay_live(trace: Trace) -> LiveReplay:
                 run.begin_request()
         elif isinstance(one, Gap) or (isinstance(one, Rest) and run is not None and not run.settles(one)):
             run = None
-            live.reason = live.reason or "a pass record is damaged"
+            live.reason = live.reason or "a line of the log is damaged"
         elif isinstance(one, Step):
             _compare(one, run, live)
     return live

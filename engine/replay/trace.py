@@ -69,7 +69,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A pass that cannot be read, or an answer's rest."""
+    """A line that cannot be read, or says what cannot be: it may have been a pass."""
 
 
 Happening: TypeAlias = Loaded | Request | Step | Rest | Measured | Gap
@@ -121,7 +121,11 @@ def read_trace(paths: Sequence[Path]) -> Trace:
 def _read(path: Path) -> list[Happening]:
     found: list[Happening] = []
     loaded: Loaded | None = None
-    for record in read_records(path):
+    records, damaged = read_records(path), 0
+    for record in records:
+        if records.damaged > damaged:
+            damaged = records.damaged
+            found.append(Gap())
         if record["type"] == "model":
             loaded = _loaded(record, path.name)
             found.append(loaded)

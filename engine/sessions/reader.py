@@ -66,7 +66,8 @@ class Counts:
 
 
 class Records:
-    """Iterates over a log's records after the header. ``damaged`` and ``torn`` are known when the end is reached."""
+    """Iterates over a log's records after the header. ``damaged``: lines so far that could not be read; it and ``torn``
+    are final when the end is reached."""
 
     def __init__(self, path: Path, passes: bool) -> None:
         self.path = path

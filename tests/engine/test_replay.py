@@ -296,6 +296,16 @@ def test_what_an_answer_left_behind_is_done_again_before_the_next(tmp_path: Path
         assert replay_live(read_trace([log])).unknown == (0 if can_be_done else 1), notes
 
 
+def test_a_line_that_cannot_be_read_may_have_been_a_pass(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", Routing(2, 4, 1), [(2, 4)])
+    lines = log.read_text(encoding="utf-8").splitlines()
+    passes = [number for number, line in enumerate(lines) if line.startswith('{"type":"pass"')]
+    lines[passes[2]] = lines[passes[2]][:40]
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    live = replay_live(read_trace([log]))
+    assert (live.passes, live.unknown) == (4, 2)
+
+
 def test_a_damaged_pass_ends_what_can_be_known(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", Routing(2, 4, 1), [(2, 4)])
     lines = log.read_text(encoding="utf-8").splitlines()
