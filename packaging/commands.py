@@ -180,7 +180,7 @@ def _demo_key(root: Path, environ: Mapping[str, str]) -> str:
 
 
 def _test(python: Path, rest: Sequence[str]) -> int:
-    """Run what ``rest`` tells pytest. Without it every test: the window's beside all others, in two processes, for half
+    """Run what ``rest`` tells pytest. Without it every test: the engine's beside all others, in two processes, for half
     the wait; the exit code of the first that failed."""
     environ = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     environ.setdefault("OMP_NUM_THREADS", "1")  # two processes that both want all cores wait for each other
@@ -188,16 +188,18 @@ def _test(python: Path, rest: Sequence[str]) -> int:
     if rest:
         return _hand_over(python, "-m", "pytest", *rest, QT_QPA_PLATFORM="offscreen")
     with tempfile.TemporaryFile() as shown:
-        window = subprocess.Popen([*command, "tests/app"], cwd=ROOT, env=environ, stdout=shown, stderr=shown)
+        others = subprocess.Popen(
+            [*command, "tests", "--ignore=tests/engine"], cwd=ROOT, env=environ, stdout=shown, stderr=shown
+        )
         try:
-            code = subprocess.call([*command, "tests", "--ignore=tests/app"], cwd=ROOT, env=environ)
-            window_code = window.wait()
+            code = subprocess.call([*command, "tests/engine"], cwd=ROOT, env=environ)
+            others_code = others.wait()
         finally:
-            window.kill()
+            others.kill()
         shown.seek(0)
         said = shown.read().decode("utf-8", "replace").splitlines()
-    print("\nThe window's tests:", *in_short(said, window_code), sep="\n", flush=True)
-    return code or window_code
+    print("\nThe tests of the window and all others:", *in_short(said, others_code), sep="\n", flush=True)
+    return code or others_code
 
 
 def in_short(said: Sequence[str], code: int) -> list[str]:

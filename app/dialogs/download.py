@@ -210,6 +210,8 @@ class DownloadDialog(QDialog):
         if event.bytes_per_second:
             words.append(self.tr("{rate}/s").format(rate=format.size(event.bytes_per_second)))
             words.append(self.tr("{time} left").format(time=duration((total - done) / event.bytes_per_second)))
+        elif event.bytes_per_second == 0:
+            words.append(self.tr("waiting for the server"))
         self._line = " · ".join(words)
         self.file.setText(event.file)
         self._refresh()

@@ -119,7 +119,7 @@ class DownloadProgress:
     file: str
     done_bytes: int  # of all files
     total_bytes: int
-    bytes_per_second: float | None  # None: not known yet
+    bytes_per_second: float | None  # None: not known yet; 0: nothing has come for some seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Downloads:
 
 
 class _Meter:
-    """Bytes per second over the last seconds; None until there are some."""
+    """Bytes per second over the last seconds; None until there are some, 0 once none came for so long."""
 
     def __init__(self, done: int) -> None:
         self._marks = [(time.monotonic(), done)]
@@ -131,4 +131,7 @@ class _Meter:
         self._marks = [mark for mark in self._marks if now - mark[0] <= RATE_S] or self._marks[-1:]
         since, before = self._marks[0]
         self._marks.append((now, done))
-        return (done - before) / (now - since) if now - since > 0.5 and done > before else None
+        elapsed = now - since
+        if done > before:
+            return (done - before) / elapsed if elapsed > 0.5 else None
+        return 0.0 if elapsed > 0.9 * RATE_S else None

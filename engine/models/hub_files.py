@@ -37,7 +37,7 @@ _SPARE = 500_000_000  # bytes left free on the disk
 _CHUNK = 4 << 20  # bytes read at a time
 
 Report = Callable[[str, int], None]
-"""Called with the file under way and the bytes of all files that are there."""
+"""Called with the file under way and the bytes of all files that are there, now and then also while nothing comes."""
 
 
 def present_bytes(model: HubModel) -> int:
@@ -122,7 +122,7 @@ def _fetch_file(file: HubFile, blob: Path, url: str, report: Callable[[int], Non
 
 def _fill(out: Any, file: HubFile, url: str, report: Callable[[int], None], cancelled: Cancel) -> None:
     """Append to ``out`` until the file is whole. Raises DownloadError when more comes than there should be."""
-    for chunk in stream(url, out.tell(), lambda: (out.seek(0), out.truncate()), cancelled):
+    for chunk in stream(url, out.tell(), lambda: (out.seek(0), out.truncate()), cancelled, lambda: report(out.tell())):
         if out.tell() + len(chunk) > file.size:
             out.seek(0)
             out.truncate()

@@ -37,13 +37,18 @@ def endpoint() -> str:
 
 
 def stream(
-    url: str, start: int, restart: Callable[[], object] = lambda: None, cancelled: Cancel = lambda: False
+    url: str,
+    start: int,
+    restart: Callable[[], object] = lambda: None,
+    cancelled: Cancel = lambda: False,
+    waiting: Callable[[], object] = lambda: None,
 ) -> Iterator[bytes]:
     """The bytes behind ``url`` from ``start`` on; ``restart`` is called first when the server begins at 0 instead.
 
-    Raises Cancelled within a moment of being asked to stop, though the server be silent.
+    Raises Cancelled within a moment of being asked to stop, though the server be silent. ``waiting`` is called now and
+    then while it is.
     """
-    with closing(handed_over(lambda: _pieces(url, start), cancelled)) as pieces:
+    with closing(handed_over(lambda: _pieces(url, start), cancelled, waiting)) as pieces:
         for at, piece in pieces:
             if start and at == 0:
                 restart()
@@ -73,8 +78,12 @@ def at_once(work: Callable[[], _T], cancelled: Cancel) -> _T:
         return next(results)
 
 
-def handed_over(source: Callable[[], Iterator[_T]], cancelled: Cancel) -> Generator[_T, None, None]:
-    """What ``source`` yields, made on a thread of its own, which nobody waits for any more once this is closed."""
+def handed_over(
+    source: Callable[[], Iterator[_T]], cancelled: Cancel, waiting: Callable[[], object] = lambda: None
+) -> Generator[_T, None, None]:
+    """What ``source`` yields, made on a thread of its own, which nobody waits for any more once this is closed.
+
+    ``waiting`` is called now and then while there is nothing."""
     ready: queue.Queue[tuple[_T] | Exception | None] = queue.Queue(_AHEAD)
     over = threading.Event()
 
@@ -103,6 +112,7 @@ def handed_over(source: Callable[[], Iterator[_T]], cancelled: Cancel) -> Genera
             except queue.Empty:
                 if cancelled():
                     raise Cancelled(STOPPED) from None
+                waiting()
                 continue
             if item is None:
                 return

@@ -29,7 +29,7 @@ from engine.messages import (
     PlanMemory,
     StopDownload,
 )
-from engine.models import hub_files
+from engine.models import download, hub_files
 from tests.engine.listening import Engine
 from tests.engine.standin_hub import COMMIT, StandInHub, serving
 
@@ -212,6 +212,21 @@ def test_a_stop_does_not_wait_for_a_silent_server(hub: StandInHub, engine: Engin
     engine.send(DownloadModel(NAME))
     engine.wait_for(DownloadDone)
     assert weights_asked(hub) == [f"bytes={half[0]}-"] if half[0] else [""]
+
+
+def test_while_the_server_is_silent_one_is_told_so(
+    hub: StandInHub, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "RATE_S", 1.0)
+    hub.hold = threading.Event()
+    engine.send(DownloadModel(NAME))
+    assert hub.held.wait(60)
+    while (told := engine.wait_for(DownloadProgress)).bytes_per_second != 0:
+        pass
+    assert told.file == "model.safetensors"
+    assert len(hub.files[told.file]) // 2 <= told.done_bytes < told.total_bytes, "all that came"
+    hub.hold.set()
+    engine.wait_for(DownloadDone)
 
 
 def test_a_stop_ends_looking_a_model_up(hub: StandInHub, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ def test_windows_without_a_console_starts_anew_with_one_that_is_not_seen(monkeyp
         ("import os; os.abort()", "pytest ended with ", 3),
     ],
 )
-def test_of_the_windows_tests_the_first_words_are_who_failed(tmp_path, test, first, lines):
+def test_of_tests_that_ran_out_of_sight_the_first_words_are_who_failed(tmp_path, test, first, lines):
     """Where only the beginning is kept, it must say it."""
     many = "import pytest\n@pytest.mark.parametrize('n', range(200))\ndef test_first(n): pass\n"
     (tmp_path / "test_it.py").write_text(f"{many}def test_last():\n    {test}\n", encoding="utf-8")

@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.theme import Theme
 from engine.cli import main
 from engine.messages import LoadModel
-from engine.models import hub_files
+from engine.models import download, hub_files
 from tests.engine.standin_hub import StandInHub, serving
 
 LONG_MS = 120_000
@@ -214,7 +214,10 @@ def test_a_model_is_looked_up_fetched_and_then_chosen(
     assert stage.state.problem == ""
 
 
-def test_a_stopped_download_is_offered_again(qtbot: QtBot, make: Callable[..., Stage], hub: StandInHub) -> None:
+def test_a_stopped_download_is_offered_again(
+    qtbot: QtBot, make: Callable[..., Stage], hub: StandInHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "RATE_S", 0.5)
     hub.hold = threading.Event()
     stage = make()
     picker, dialog = stage.picker, stage.picker.download_dialog
@@ -225,6 +228,7 @@ def test_a_stopped_download_is_offered_again(qtbot: QtBot, make: Callable[..., S
     dialog.download_button.click()
     stage.until(hub.held.is_set)
     stage.until(lambda: NAME in picker.downloading.text())
+    stage.until(lambda: dialog.figures.text().endswith("waiting for the server"))
     qtbot.mouseClick(dialog.stop_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(dialog.download_button.isVisible, timeout=1000)  # the hub says nothing meanwhile
     hub.hold.set()
