@@ -134,7 +134,9 @@ class Theme(QObject):
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._refresh)
         app = QApplication.instance()
         if isinstance(app, QApplication):
-            app.setStyle(QStyleFactory.create("Fusion"))
+            if not app.property("fusion"):  # below a style sheet, a style does not tell its name
+                app.setStyle(QStyleFactory.create("Fusion"))
+                app.setProperty("fusion", True)
             app.setFont(font("body"))
         if mode != "system":
             self._tell_system()
@@ -201,7 +203,9 @@ class Theme(QObject):
             fonts = [(widget, widget.font()) for widget in own if widget.font().pixelSize() > 0]
             focused = app.focusWidget()
             app.setPalette(palette(self.colors))
-            app.setStyleSheet(stylesheet(self.colors))
+            sheet = stylesheet(self.colors)
+            if app.styleSheet() != sheet:  # the same again would dress every widget anew
+                app.setStyleSheet(sheet)
             for widget, look in fonts:
                 if before is not None:
                     look.setPixelSize(round(round(look.pixelSize() / before) * _scale))

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -125,13 +126,14 @@ class _Meter:
     """Bytes per second over the last seconds; None until there are some, 0 once none came for so long."""
 
     def __init__(self, done: int) -> None:
-        self._marks = [(time.monotonic(), done)]
+        self._marks = deque([(time.monotonic(), done)])
 
     def rate(self, now: float, done: int) -> float | None:
-        self._marks = [mark for mark in self._marks if now - mark[0] <= RATE_S] or self._marks[-1:]
+        while len(self._marks) > 1 and now - self._marks[1][0] >= RATE_S:
+            self._marks.popleft()
         since, before = self._marks[0]
         self._marks.append((now, done))
         elapsed = now - since
         if done > before:
             return (done - before) / elapsed if elapsed > 0.5 else None
-        return 0.0 if elapsed > 0.9 * RATE_S else None
+        return 0.0 if elapsed >= RATE_S else None
