@@ -91,14 +91,17 @@ def test_an_answer_arrives_in_order(engine: Engine, tiny_chat_model: Path) -> No
     assert finished.cache.hook_calls == 3 * passes
 
 
-def test_snapshots_tell_where_experts_are(engine: Engine, tiny_chat_model: Path) -> None:
-    engine.send(LoadModel(str(tiny_chat_model), experts="50%"))
+@pytest.mark.parametrize("prefetch", ["off", "on"])
+def test_snapshots_tell_where_experts_are(engine: Engine, tiny_chat_model: Path, prefetch: str) -> None:
+    engine.send(LoadModel(str(tiny_chat_model), experts="50%", prefetch=prefetch))
     engine.send(_ask())
     finished = engine.wait_for(Finished)
     cells, cache = engine.of(ExpertSnapshot)[-1], engine.of(CacheSnapshot)[-1]
     assert cells.cells.shape == (3, 8)
     resident = (cells.cells & Cell.RESIDENT) > 0
-    assert resident.sum() == cache.resident == 12
+    assert resident.sum() == cache.resident
+    # whoever left for a fetch that was taken back may have been fetched into another slot meanwhile
+    assert cache.resident == 12 or (prefetch == "on" and 0 < cache.resident < 12)
     routed = (cells.cells & Cell.ROUTED) > 0
     assert (routed.sum(axis=1) == 2).all()
     assert (routed == (((cells.cells & Cell.HIT) > 0) ^ ((cells.cells & Cell.MISS) > 0))).all()
