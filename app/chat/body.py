@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from PySide6.QtCore import QTimer, Signal, Slot
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from app.chat.code import CodeCard, CodeText
@@ -14,6 +15,7 @@ from app.chat.column import Column
 from app.chat.formula import FormulaView, can_be_shown
 from app.chat.markdown import Code, Leaf, Math, Paragraph, Rule, Table
 from app.chat.prose import ProseView, TextView, gap_above
+from app.chat.quote_bars import paint_bars
 from app.chat.stream import MarkdownStream
 from app.chat.table import TableView
 from app.theme import Theme, space
@@ -78,6 +80,11 @@ class MarkdownBody(Column):
         for widget in self.widgets():
             cast(ProseView | CodeCard | TableView | FormulaView, widget).restyle()
         self.refit(*self.widgets())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        paint_bars(painter, self.widgets(), event.rect(), QColor(self.theme.colors.border))
+        painter.end()
 
     @property
     def settled(self) -> bool:
@@ -165,6 +172,8 @@ class MarkdownBody(Column):
         self.replace_from(self._final, used)
         self._final = final
         self.refit(*changed)
+        if any(leaf.quote for leaf in (*finished, *tail)):
+            self.update()  # the bars between the views
 
     @staticmethod
     def _is_full(view: ProseView, prose: dict[ProseView, tuple[list[Prose], list[Prose]]]) -> bool:

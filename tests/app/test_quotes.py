@@ -124,6 +124,33 @@ def test_what_is_no_prose_keeps_clear_of_the_bar_too(transcript: Transcript, qtb
     assert image.pixelColor(image.width() - QUOTE_INDENT // 2, row) != QColor(color)
 
 
+@pytest.mark.parametrize(("words", "edge"), [("English", 0), (ARABIC, -BAR)])
+def test_the_bar_of_a_quote_has_no_gaps_whatever_stands_in_it(
+    transcript: Transcript, qtbot, words: str, edge: int
+) -> None:
+    inside = (
+        f"{words}\n\n| {words} |\n|---|\n| x |\n\n$$x^2$$\n\n```\nx\n```\n\n- {words}\n\n$$y$$\n\n| {words} |\n|---|"
+    )
+    body = answered(transcript, "\n".join(f"> {line}" for line in inside.split("\n")) + f"\n\n{words}", qtbot)
+    views = body.widgets()
+    assert {type(view) for view in views} == {ProseView, CodeCard, TableView, FormulaView}
+    image, color = body.grab().toImage(), QColor(transcript.theme.colors.border)
+    column = edge % image.width()
+    inked = [y for y in range(image.height()) if image.pixelColor(column, y) == color]
+    assert inked == list(range(inked[0], inked[-1] + 1))
+    assert inked[0] <= 4, "from its first line"
+    assert views[-2].geometry().bottom() - 2 <= inked[-1] < views[-1].geometry().top(), "to its last, and not beyond"
+
+
+def test_a_table_in_a_quote_in_a_quote_has_two_bars(transcript: Transcript, qtbot) -> None:
+    body = answered(transcript, "> one\n>\n> > | a |\n> > |---|\n>\n> one", qtbot)
+    (table,) = body.findChildren(TableView)
+    color = transcript.theme.colors.border
+    box = table.geometry()
+    assert bars(body, color, box.top() + 1)[:2] == first(2)
+    assert bars(body, color, box.top() - 3) == bars(body, color, box.bottom() + 4) == first(1)
+
+
 def test_a_quote_that_streams_turns_with_its_first_letter(theme: Theme, qtbot) -> None:
     text = f"> ```\n> x\n> ```\n>\n> «{ARABIC}»\n>\n> {ARABIC}"
     streamed, whole = MarkdownBody(theme), MarkdownBody(theme)
