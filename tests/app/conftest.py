@@ -52,6 +52,13 @@ def garbage_on_this_thread() -> Iterator[None]:
     gc.collect(1 if next(_number) % _TESTS_BETWEEN else 2)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_on_the_clipboard(qapp) -> Iterator[None]:
+    """Without a window system the clipboard is emptied after Python has ended, and what Python made cannot go then."""
+    yield
+    qapp.clipboard().clear()
+
+
 @pytest.fixture
 def theme(qapp) -> Theme:
     return Theme("dark")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from PySide6.QtCore import qInstallMessageHandler
 from PySide6.QtWidgets import QLabel
 
@@ -22,7 +23,7 @@ from tests.app.conftest import Bench
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, qapp, monkeypatch) -> Iterator[CrashKeeper]:
+def keeper(tmp_path: Path, qapp, monkeypatch, pytestconfig) -> Iterator[CrashKeeper]:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     handlers = list(logging.getLogger().handlers)
@@ -30,7 +31,7 @@ def keeper(tmp_path: Path, qapp, monkeypatch) -> Iterator[CrashKeeper]:
     keeper.install()
     qInstallMessageHandler(None)
     yield keeper
-    faulthandler.disable()
+    faulthandler.enable(pytestconfig.stash[fault_handler_stderr_fd_key])  # a crash of a later test is told, too
     for handler in set(logging.getLogger().handlers) - set(handlers):
         logging.getLogger().removeHandler(handler)
         handler.close()

@@ -22,7 +22,10 @@ COPY, MOVE = Qt.DropAction.CopyAction, Qt.DropAction.MoveAction
 
 
 class Drag:
-    """Something is held over the window, as the system tells it: Qt finds out what lies under the pointer."""
+    """Something is held over the window, as the system tells it: Qt finds out what lies under the pointer.
+
+    It has to be dropped or to leave: else the next one is told to whom this was last over, though that be gone.
+    """
 
     def __init__(self, window: QWidget, data: QMimeData, actions: Qt.DropAction = COPY) -> None:
         self._window, self._data, self._actions = window, data, actions
@@ -161,9 +164,11 @@ def test_the_hint_leaves_out_what_the_sheet_lies_on(bench: Bench, notes: Path, q
     window.columns.toggle_panels()
     window.sheet.toggle()
     qtbot.waitUntil(lambda: window.composer.geometry().right() < window.sheet.geometry().left())
-    assert Drag(window, files(notes)).over(window.empty)
+    drag = Drag(window, files(notes))
+    assert drag.over(window.empty)
     left = window.sheet.mapToGlobal(window.sheet.rect().topLeft()).x()
     assert zone(window).mapToGlobal(zone(window).rect().topRight()).x() < left
+    drag.leave()
 
 
 def test_a_drag_without_files_gets_no_hint_and_text_still_goes_into_the_message(bench: Bench, qtbot) -> None:
@@ -223,10 +228,12 @@ def test_the_words_are_whole_at_any_size(qtbot, notes: Path, width: int, size: i
         room.resize(width, 600)
         hint = DropZone(theme, room, "Drop text files to attach them to your message")
         room.show()
-        Drag(room, files(notes)).over(room)
+        drag = Drag(room, files(notes))
+        drag.over(room)
         label = hint.label
         assert hint.isVisible() and hint.rect().contains(label.geometry())
         assert label.height() >= label.heightForWidth(label.width())
         assert abs(label.geometry().center().y() - hint.rect().center().y()) <= 1
+        drag.leave()
     finally:
         theme.set_font_size(BODY)

@@ -182,8 +182,8 @@ def test_what_was_learnt_since_the_last_answer_is_saved_at_the_end(tiny_chat_mod
         fitted = experience.foresight.prompter.predictor
         assert isinstance(fitted, GateFitted)
         shape, random = fitted.shape, np.random.default_rng(1)
-        inputs = random.normal(size=(90, shape.layers, shape.hidden)).astype(np.float32)
-        scores = random.normal(size=(90, shape.layers, shape.experts)).astype(np.float32)
+        inputs = random.normal(size=(150, shape.layers, shape.hidden)).astype(np.float32)
+        scores = random.normal(size=(150, shape.layers, shape.experts)).astype(np.float32)
         before = fitted.learnt
         fitted.study(Sample(inputs, scores))
         experience.passed()
