@@ -266,12 +266,18 @@ def test_a_damaged_draft_stops_nothing(starts: Start, tmp_path: Path, damage: by
     assert names(third) == ["notes.txt"]
 
 
-def test_of_a_half_damaged_draft_what_makes_sense_is_kept(starts: Start, tmp_path: Path) -> None:
-    window = starts()
+def unsent(window: MainWindow, folder: Path) -> Path:
+    """A conversation with a file that is to go along and an edit under way."""
     path = talk(window, "first", "answer")
     window.open_conversation(path)
-    window.composer.attach([file(tmp_path, "notes.txt")])
+    window.composer.attach([file(folder, "notes.txt")])
     edit(window).input.setPlainText("better")
+    return path
+
+
+def test_of_a_half_damaged_draft_what_makes_sense_is_kept(starts: Start, tmp_path: Path) -> None:
+    window = starts()
+    path = unsent(window, tmp_path)
     window.close()
     kept = tmp_path / "drafts" / f"{path.stem}.json"
     record = json.loads(kept.read_text("utf-8"))
@@ -285,10 +291,7 @@ def test_of_a_half_damaged_draft_what_makes_sense_is_kept(starts: Start, tmp_pat
 
 def test_what_goes_with_a_deleted_conversation_goes_with_its_draft(starts: Start, tmp_path: Path) -> None:
     window = starts()
-    path = talk(window, "first", "answer")
-    window.open_conversation(path)
-    window.composer.attach([file(tmp_path, "notes.txt")])
-    edit(window).input.setPlainText("better")
+    path = unsent(window, tmp_path)
     window.conversations.delete(path, "first")
     assert window.conversations.can_undo
     window.undo_toast.button.click()
