@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QWidg
 
 from app.chat.harmless import harmless
 from app.chat.highlight import Highlighter
-from app.chat.indents import BAR, bar_at, insets
+from app.chat.indents import insets
 from app.chat.markdown import Code
 from app.chat.pointing import position_clicked
 from app.theme import RADIUS, Theme, font, space
@@ -102,7 +102,7 @@ class CodeCard(QWidget):
         before, self._code = self._code, code
         if self._highlighter is None or code.language != before.language:
             self._set_language(code.language)
-        if (code.quote, *insets(code)) != (before.quote, *insets(before)):
+        if insets(code) != insets(before):
             self.update()
         shown = harmless(code.text)
         if shown != self._shown:
@@ -175,9 +175,6 @@ class CodeCard(QWidget):
         colors = self.theme.colors
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for level in range(self._code.quote):
-            bar = bar_at(level, self._code.mirrored, self.width())
-            painter.fillRect(bar, 0, BAR, self.height(), QColor(colors.border))
         left, right = insets(self._code)
         box = QRectF(left + 0.5, 0.5, self.width() - left - right - 1, self.height() - 1)
         painter.setPen(QColor(colors.border))

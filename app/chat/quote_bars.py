@@ -1,4 +1,4 @@
-"""The bars of quotes where nobody else paints them: between the views of a text, beside its tables and formulas."""
+"""The bars of quotes where nobody else paints them: between the views of a text, and beside those that are no prose."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OVERLAP = 8  # px; prose ends its bars with its last line, a little above its ow
 
 
 def paint_bars(painter: QPainter, views: Sequence[QWidget], area: QRect, color: QColor) -> None:
-    """On what the views lie on, as wide as they are, as far as ``area`` reaches. Prose and code have bars of their own,
-    which these join."""
+    """On what the views lie on, as wide as they are, as far as ``area`` reaches. Prose has bars of its own, which
+    these join."""
     above: Leaf | None = None
     bottom = 0
     for view in views:
@@ -31,7 +31,7 @@ def paint_bars(painter: QPainter, views: Sequence[QWidget], area: QRect, color: 
             if above is not None and above.mirrored == first.mirrored:
                 quotes = min(above.quote, first.quote)
                 _paint(painter, quotes, first.mirrored, box.width(), bottom - OVERLAP, box.top(), color)
-            if isinstance(view, TableView | FormulaView):
+            if not isinstance(view, ProseView):
                 _paint(painter, first.quote, first.mirrored, box.width(), box.top(), box.bottom() + 1, color)
         above, bottom = last, box.bottom() + 1
 

@@ -48,8 +48,8 @@ class ExpertCache:
         self.slots = slots
         self.policy = policy
         self.evictions = 0
-        self.experts = experts
-        self._layers, self._experts = layers, experts
+        self.experts = self._experts = experts
+        self._layers = layers
         self._slot_of = np.full(layers * experts, -1, dtype=np.int64)  # by key; -1: in no slot
         self._key_in = np.full(slots, -1, dtype=np.int64)
         self._pins = np.zeros(slots, dtype=np.int64)
@@ -242,11 +242,7 @@ class ExpertCache:
         if not len(slots):
             raise ValueError("no slot is empty")
         slot = int(slots[0])
-        self._slot_of[key] = slot
-        self._key_in[slot] = key
-        self._held += 1
-        self._early[key] = True
-        self._brought += 1
+        self._sit(key, slot, early=True)
         return slot
 
     def take_back(self, key: int, left: int) -> None:
@@ -258,16 +254,18 @@ class ExpertCache:
         if slot < 0 or left < 0:
             raise ValueError(f"expert {key} has no slot to give back to {left}")
         self.forget(*divmod(key, self._experts))
-        if self._slot_of[left] >= 0:
-            return
-        self._slot_of[left], self._key_in[slot] = slot, left
-        self._may_leave[left] = True
+        if self._slot_of[left] < 0:
+            if early := left in self.wasted:
+                self.wasted.remove(left)
+            self._sit(left, slot, early)
+            self._may_leave[left] = True
+            self.evictions -= 1
+
+    def _sit(self, key: int, slot: int, early: bool) -> None:
+        self._slot_of[key], self._key_in[slot] = slot, key
         self._held += 1
-        self.evictions -= 1
-        if left in self.wasted:
-            self.wasted.remove(left)
-            self._early[left] = True
-            self._brought += 1
+        self._early[key] = early
+        self._brought += early
 
     def let_go(self, key: int) -> None:
         """What was brought may leave like others from here on."""

@@ -104,7 +104,7 @@ def test_what_is_no_prose_keeps_clear_of_the_bar_too(transcript: Transcript, qtb
     (card,) = body.findChildren(CodeCard)
     color = transcript.theme.colors.border
     # between the rounded corners only the card's own frame and the bar have this colour
-    image = card.grab().toImage()
+    image = body.grab(card.geometry()).toImage()
     y = card.height() // 2
     assert image.pixelColor(card.width() - 1, y) == QColor(color)
     assert image.pixelColor(card.width() - QUOTE_INDENT // 2, y) != QColor(color)
