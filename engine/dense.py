@@ -15,15 +15,18 @@ from engine.errors import MemoryPlanError, ModelError, memory_ran_out
 from engine.experts.forward import IMPLEMENTATION
 from engine.experts.layout import ALIGNMENT
 from engine.experts.memory import host_memory
+from engine.kv.check import PastKind, check_past
 from engine.models.folder import ModelFolder
 from engine.models.skeleton import Skeleton, in_short
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
 
 
-def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """Everything but the routed experts, by transformers' own loader, on ``device``. Raises ModelError for weights it
-    did not find, MemoryPlanError when there is no RAM for them."""
+def load_dense(
+    folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, device: torch.device
+) -> tuple[PreTrainedModel, PastKind]:
+    """Everything but the routed experts, by transformers' own loader, on ``device``, and how it goes on from a past.
+    Raises ModelError for weights it did not find, MemoryPlanError when there is no RAM for them."""
     with _quiet_transformers():
         try:
             loaded: Any = skeleton.model_class.from_pretrained(
@@ -54,7 +57,7 @@ def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, devi
         _own_memory(model)
     else:
         torch.nn.Module.to(model, device)
-    return model
+    return model, check_past(model, device)
 
 
 def _own_memory(model: PreTrainedModel) -> None:

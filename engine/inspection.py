@@ -117,6 +117,7 @@ def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:
         "context_at_start": min(FIRST_CONTEXT, plan.context),
         "kv_bytes_per_token": plan.demand.kv_bytes_per_token,
         "kv_bytes": plan.kv_bytes,
+        "checkpoint_bytes": plan.demand.checkpoint_bytes,
         "workspace_bytes": plan.workspace_bytes,
         "needed_bytes": plan.needed,
         "host_slots": plan.host_slots,
@@ -152,6 +153,8 @@ def _plan_rows(plan: dict[str, Any], total: int) -> list[tuple[str, str]]:
     context = f"{plan['context']:,} tokens, {_size(plan['kv_bytes'])}"
     needs = f"{_size(plan['needed_bytes'])} of {_size(plan['free_bytes'])} free {plan['memory']}"
     rows = [("context", context), ("workspace", _size(plan["workspace_bytes"])), ("needs", needs)]
+    if plan["checkpoint_bytes"]:
+        rows.insert(1, ("checkpoints", f"{_size(plan['checkpoint_bytes'])}, to go back in a conversation"))
     for tier in plan["tiers"]:
         if tier["memory"] == "disk":
             most = "at most " if plan["host_slots"] else ""  # RAM may or may not hold copies of what the card has

@@ -129,7 +129,8 @@ _LINEAR = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
 }
-_INDEXED = {"num_key_value_heads": 4, "index_topk": 8, "index_head_dim": 8, "index_n_heads": 2}
+# heads enough that no score is zero by chance (each head's is cut off at zero): between zeros the choice is anyone's
+_INDEXED = {"num_key_value_heads": 4, "index_topk": 8, "index_head_dim": 8, "index_n_heads": 16}
 _MIXED = ["linear_attention", "full_attention", "linear_attention"]
 
 # Others on the registry: hybrids of attention and recurrent layers, indexed attention, top-1 routers.
@@ -278,12 +279,17 @@ def make_tiny_with_vision(family: str, folder: Path) -> Path:
     return folder
 
 
+_DERIVED = ("slope_rate", "_decay")  # saved, but not free: they follow from the config
+
+
 def randomise(model: PreTrainedModel, seed: int = 0) -> None:
     """Weights large enough that every expert and every router correction shows in the logits."""
     source = torch.Generator().manual_seed(seed)
     saved = model.state_dict(keep_vars=True)
     for name, tensor in saved.items():
         values = tensor.data
+        if name.endswith(_DERIVED):
+            continue
         if not values.is_floating_point():
             values.copy_(torch.randint(0, EXPERTS, values.shape, generator=source))  # expert tables of hash routers
             continue

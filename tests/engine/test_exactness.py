@@ -73,7 +73,7 @@ class Company:
             if isinstance(step, Decoded):
                 experience.passed()
         experience.end_request()
-        return generator.kv.tokens[len(self.prompt) :]
+        return generator.past.tokens[len(self.prompt) :]
 
     def _stock(self) -> list[int]:
         model = AutoModelForCausalLM.from_pretrained(
