@@ -221,8 +221,9 @@ def runs_out(monkeypatch: pytest.MonkeyPatch, passes: set[int], fault: Exception
 
     def narrow(module: Any, *arguments: Any) -> Any:
         result = honest(module, *arguments)
-        count[0] += module.greenroom_layer == 0
-        if module.greenroom_layer == 1 and count[0] in passes:
+        layer = getattr(module, "greenroom_layer", None)  # none while a load looks at what is not an expert
+        count[0] += layer == 0
+        if layer == 1 and count[0] in passes:
             raise fault or torch.OutOfMemoryError("CUDA out of memory.")
         return result
 
