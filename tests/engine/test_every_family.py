@@ -1,4 +1,4 @@
-"""Every family says what transformers says, on the program's own way: pieces, turns, going back, a quarter of its slots.
+"""Every family says what transformers says, on the program's own way: pieces, turns, going back, few slots.
 
 Each is a tiny random model with a past of more than a thousand tokens, far beyond its windows. The suite takes a third
 of them at each run, by turns; ``-m families`` takes all.
