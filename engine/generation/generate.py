@@ -88,7 +88,11 @@ class TextGenerator:
             loaded.tokenizer("")  # drops a truncation that came with it: from here on, any thread may use it
 
     def answer(
-        self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: Sampling,
+        stop: Callable[[], bool] = lambda: False,
+        chooser: Chooser | None = None,
     ) -> Steps:
         """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
         Repeated before a pass that is done again.
@@ -97,7 +101,8 @@ class TextGenerator:
         stays usable.
         """
         prompt = self.prompt(messages, sampling.max_tokens)
-        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open)
+        goes_on = bool(messages) and messages[-1].open
+        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on, chooser)
 
     def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
@@ -166,7 +171,7 @@ class TextGenerator:
         """Read what the past does not hold of ``prompt``, and keep checkpoints on the way."""
         past, start = self.past, len(self.past.tokens)
         marks = message_ends(prompt, self._ends) if self._loaded.past_kind.needs_checkpoints else []
-        logits = torch.empty(0)
+        logits = past.logits if past.logits is not None else torch.empty(0)
         for end in pass_ends(start, len(prompt), marks, self._loaded.past_kind.in_pieces):
             logits, record = yield from self._pass(prompt[len(past.tokens) : end], "prefill")
             past.checkpoint()

@@ -33,6 +33,7 @@ class Past:
         self._cache: Cache | None = None  # the model makes one of its own kind in the first pass
         self._checkpoints: list[State] = []  # by rising length
         self._cuttable = False  # known once there is a cache
+        self.logits: torch.Tensor | None = None  # after the last token, while the last pass is the latest event
 
     # ------------------------------------------------------------------------------------------ forward
 
@@ -52,7 +53,8 @@ class Past:
         self._cache = out[self._argument]
         self._cuttable = states.can_be_cut(self._cache)
         self.tokens.extend(tokens)
-        return out.logits[0, -1]
+        self.logits = out.logits[0, -1]
+        return self.logits
 
     def _before(self) -> State | None:
         """What a broken pass is undone with, where cutting does not do."""
@@ -73,9 +75,10 @@ class Past:
     def reuse(self, prompt: list[int]) -> int:
         """Keep what ``prompt`` has in common with the tokens, as far as it can be reached; how many tokens that is.
 
-        At least the last token of the prompt is left to compute: its logits are needed.
+        The last token of the prompt is left to compute, unless its logits are still there: they are needed.
         """
-        self.go_back(self.common(prompt))
+        if self.logits is None or self.tokens != prompt:
+            self.go_back(self.common(prompt))
         return len(self.tokens)
 
     def common(self, prompt: list[int]) -> int:
@@ -94,6 +97,7 @@ class Past:
         target = self.reachable(length)
         if target == len(self.tokens):
             return
+        self.logits = None
         if not target or self._cache is None:
             self.clear()
             return
@@ -137,7 +141,7 @@ class Past:
 
     def clear(self) -> None:
         self.tokens, self._checkpoints = [], []
-        self._cache = None
+        self._cache = self.logits = None
 
     # ------------------------------------------------------------------------------------------ bytes
 

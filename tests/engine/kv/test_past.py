@@ -100,8 +100,10 @@ def test_the_longest_beginning_that_can_be_reached_is_reused(model: PreTrainedMo
     assert past.nbytes == 0
 
 
-def test_the_last_token_of_a_prompt_is_always_computed(model: PreTrainedModel) -> None:
+def test_the_last_token_of_a_prompt_is_computed_unless_its_logits_are_there(model: PreTrainedModel) -> None:
     past = fed(model, 29, 30)
+    assert past.reuse(TOKENS[:30]) == 30
+    run(past, 35)
     assert past.reuse(TOKENS[:30]) == 29
 
 
