@@ -48,6 +48,7 @@ class OpenModel:
             "stored_dtypes": sorted({ref.dtype for ref in found.folder.tensors.values()}),
             "total_bytes": found.folder.total_bytes,
             "expert_bytes_stored": found.index.stored_bytes() if expert_bytes is None else expert_bytes,
+            "notes": list(found.folder.notes),
             "longest_context": int(getattr(self._config, "max_position_embeddings", 0) or 0),
         }
         self._dtypes: dict[tuple[str, bool], torch.dtype] = {}
@@ -136,6 +137,7 @@ def report_lines(facts: dict[str, Any]) -> list[str]:
         ("weights", f"{_size(facts['total_bytes'])}, of these {_size(facts['expert_bytes_stored'])} routed experts"),
         ("computing in", f"{facts['dtype']} on {facts['device']}: {_size(facts['slot_bytes'])} per expert"),
         ("dense", _size(facts["dense_bytes"])),
+        *(("files", note) for note in facts["notes"]),
     ]
     plan = facts["plan"]
     if plan is None:

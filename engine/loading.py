@@ -135,14 +135,14 @@ def load(
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
     plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
-    model, past_kind = load_dense(found.folder, found.skeleton, dtype, device.torch_device)
+    model, past_kind = load_dense(found.folder, found.skeleton, found.index.names, dtype, device.torch_device)
     step("making room for experts", 0.8)
     runtime = _make_runtime(command, found, model, layouts, plan, devices)
     with ExitStack() as unwinding:
         unwinding.callback(runtime.close)
         step("reading the tokenizer", 0.95)
         tokenizer = load_tokenizer(found.folder)
-        notes = [*plan.notes, *runtime.news.fresh()]
+        notes = [*found.folder.notes, *plan.notes, *runtime.news.fresh()]
         if tokenizer is None:
             notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
         elif not tokenizer.chat_template:

@@ -20,7 +20,7 @@ PROMPT = torch.randint(3, 120, (60,), generator=torch.Generator().manual_seed(4)
 
 def kind_of(folder: Path, dtype: torch.dtype = torch.float32) -> PastKind:
     found = inspect(str(folder))
-    return load_dense(found.folder, found.skeleton, dtype, torch.device("cpu"))[1]
+    return load_dense(found.folder, found.skeleton, found.index.names, dtype, torch.device("cpu"))[1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
