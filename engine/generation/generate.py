@@ -17,6 +17,8 @@ from engine.generation.passes import message_ends, pass_ends
 from engine.generation.sampling import Chooser, Sampler
 from engine.generation.text import TextStream
 from engine.kv.past import Past
+from engine.kv.pasts import Pasts
+from engine.kv.store import PastStore
 from engine.loading import LoadedModel
 from engine.messages import ChatMessage, FinishReason, Sampling, Timings
 
@@ -79,10 +81,11 @@ Steps: TypeAlias = Generator[Step, None, None]
 class TextGenerator:
     """Answers for one loaded model; keeps the past of the latest conversation."""
 
-    def __init__(self, loaded: LoadedModel, ends: set[int] | None = None) -> None:
-        """ends: tokens that end an answer; None: those the model declares."""
+    def __init__(self, loaded: LoadedModel, ends: set[int] | None = None, store: PastStore | None = None) -> None:
+        """ends: tokens that end an answer; None: those the model declares. store: keeps the pasts of other chats."""
         self._loaded = loaded
-        self.past = Past(loaded.model, loaded.checkpoint_bytes)
+        self.past = Past(loaded.model, loaded.checkpoint_bytes, loaded.past_kind.cache_class)
+        self.pasts = Pasts(self.past, store)
         self._ends = end_tokens(loaded) if ends is None else ends
         if loaded.tokenizer is not None:
             loaded.tokenizer("")  # drops a truncation that came with it: from here on, any thread may use it
@@ -93,6 +96,7 @@ class TextGenerator:
         sampling: Sampling,
         stop: Callable[[], bool] = lambda: False,
         chooser: Chooser | None = None,
+        chat: str = "",
     ) -> Steps:
         """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
         Repeated before a pass that is done again.
@@ -102,7 +106,7 @@ class TextGenerator:
         """
         prompt = self.prompt(messages, sampling.max_tokens)
         goes_on = bool(messages) and messages[-1].open
-        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on, chooser)
+        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on, chooser, chat)
 
     def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
@@ -116,9 +120,10 @@ class TextGenerator:
         notes: tuple[str, ...] = (),
         goes_on: bool = False,
         chooser: Chooser | None = None,
+        chat: str = "",
     ) -> Steps:
         """As ``answer``, from token ids. goes_on: the text continues the prompt's, so a space between is part of it.
-        chooser: names the tokens instead of ``sampling``."""
+        chooser: names the tokens instead of ``sampling``. chat: the log of the conversation."""
         context = self._loaded.info.context
         if not prompt:
             raise OptionError("There is nothing to answer: the prompt is empty.")
@@ -130,7 +135,7 @@ class TextGenerator:
         sampler = Sampler(sampling)
         chooser = chooser or sampler
         limit = min(sampling.max_tokens, context - len(prompt))
-        reused = self.past.reuse(prompt)
+        reused = self.pasts.turn_to(prompt, chat)
         runtime = self._loaded.runtime
         runtime.begin_answer(new_chat=reused == 0)
         runtime.stop_when(stop)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from bisect import bisect_right
 from itertools import pairwise
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache
 
 from engine.kv import state as states
+from engine.kv.kept import KeptPast, Reach, common_prefix
 from engine.kv.state import State
 
 EVERY = 256  # tokens of an answer after which a checkpoint is due
@@ -25,8 +25,10 @@ class Past:
     cut need none.
     """
 
-    def __init__(self, model: PreTrainedModel, budget: int = 0) -> None:
+    def __init__(self, model: PreTrainedModel, budget: int = 0, cache_class: type[Cache] = DynamicCache) -> None:
+        """cache_class: what the model makes for itself, see ``PastKind``; needed to take a kept past back."""
         self._model = model
+        self._cache_class = cache_class
         self._argument = cache_argument(model)
         self.budget = budget
         self.tokens: list[int] = []
@@ -87,10 +89,8 @@ class Past:
 
     def reachable(self, length: int) -> int:
         """The most tokens, at most ``length``, that ``go_back(length)`` would leave."""
-        if length >= len(self.tokens) or self._cuttable:
-            return min(length, len(self.tokens))
-        place = bisect_right(self._checkpoints, length, key=lambda state: state.length)
-        return self._checkpoints[place - 1].length if place else 0
+        lengths = tuple(state.length for state in self._checkpoints)
+        return Reach(self.tokens, lengths, self._cuttable).below(length)
 
     def go_back(self, length: int) -> None:
         """Take back everything after the first ``length`` tokens, or more, down to the nearest checkpoint."""
@@ -139,6 +139,28 @@ class Past:
         worth = [(there - before) / (now - there + RECENT) for before, there in pairwise(lengths)]
         del self._checkpoints[worth.index(min(worth))]
 
+    # --------------------------------------------------------------------------------- put away, taken back
+
+    def put_away(self) -> KeptPast | None:
+        """A copy of it all in RAM, to be taken back later; None where there is nothing."""
+        if self._cache is None or not self.tokens:
+            return None
+        cpu = torch.device("cpu")
+        whole = states.keep(states.take(self._cache, len(self.tokens), whole=True), cpu)
+        checkpoints = tuple(states.keep(state, cpu) for state in self._checkpoints)
+        return KeptPast(tuple(self.tokens), whole, checkpoints, self._cuttable)
+
+    def take_back(self, kept: KeptPast, length: int) -> None:
+        """Become ``kept``, as far as its first ``length`` tokens can be reached; what was here is gone."""
+        self.clear()
+        device = self._model.device
+        cache = DynamicCache(config=self._model.config) if self._cache_class is DynamicCache else self._cache_class()
+        states.put_back(cache, states.keep(kept.state, device))
+        self._cache, self._cuttable = cache, kept.cuttable
+        self._checkpoints = [states.keep(state, device) for state in kept.checkpoints]
+        self.tokens = list(kept.tokens)
+        self.go_back(length)
+
     def clear(self) -> None:
         self.tokens, self._checkpoints = [], []
         self._cache = self.logits = None
@@ -153,14 +175,6 @@ class Past:
     @property
     def checkpoint_bytes(self) -> int:
         return sum(state.nbytes for state in self._checkpoints)
-
-
-def common_prefix(one: list[int], other: list[int]) -> int:
-    """How many numbers two lists begin with alike."""
-    for place, (ours, theirs) in enumerate(zip(one, other, strict=False)):
-        if ours != theirs:
-            return place
-    return min(len(one), len(other))
 
 
 def cache_argument(model: PreTrainedModel) -> str:
