@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 import torch
 
 from engine.bench.contender import Contender, PathInfo
@@ -22,8 +21,9 @@ from engine.errors import OptionError
 from engine.experts.device import make_devices
 from engine.experts.layout import expert_layout
 from engine.hardware.disk import CAN_DROP
+from engine.hardware.limits import cores, ram
 from engine.hardware.plan import kv_bytes_per_token, parse_experts, workspace_bytes
-from engine.hardware.probes import computing_threads, cores, processor_name
+from engine.hardware.probes import computing_threads, processor_name
 from engine.loading import Inspection, check_options, choose_dtype, inspect
 from engine.messages import LoadModel
 from engine.models import demo
@@ -254,5 +254,5 @@ def _notes(
 
 def _free(device: torch.device) -> int:
     if device.type == "cpu":
-        return int(psutil.virtual_memory().available)
+        return ram().available
     return int(torch.cuda.mem_get_info(device)[0])

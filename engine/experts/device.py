@@ -17,12 +17,12 @@ import threading
 from typing import Protocol
 
 import numpy as np
-import psutil
 import torch
 
 from engine.errors import MemoryPlanError, OptionError
 from engine.experts.card import Card, CudaCard, Event
 from engine.experts.memory import host_memory
+from engine.hardware.limits import ram
 
 LANDINGS = 2  # buffers of each reader: one is read into while the other is copied from
 
@@ -112,7 +112,7 @@ class CpuDevice:
         self.notes: list[str] = []
 
     def free(self) -> int:
-        return int(psutil.virtual_memory().available)
+        return ram().available
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         try:
