@@ -128,6 +128,8 @@ def load(
     device = devices[0]
     dtype = choose_dtype(command.dtype, found, device)
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
+    for each in devices:
+        each.release_unused()  # what is kept from a model before this one is free
     plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
     model = load_dense(found.folder, found.skeleton, dtype, device.torch_device)
