@@ -14,10 +14,12 @@ import psutil
 import pytest
 import torch
 
+from engine import loading
 from engine.cli import main
 from engine.hardware import limits
 from engine.hardware.limits import Ram, cores, ram
 from engine.hardware.probes import computing_threads, memory_snapshot
+from engine.inspection import OpenModel
 from engine.messages import LoadModel, MemorySnapshot, ModelLoaded, PlanMemory
 from engine.planning import Planner
 from tests.engine.listening import Engine
@@ -299,8 +301,12 @@ def test_the_plan_fits_a_container_of_2_gb_and_half_a_core(
     assert plan["notes"][0] == "This container may use 2.0 GB of RAM (/sys/fs/cgroup/memory.max)."
     assert main(["inspect", source]) == 0
     assert "This container may use 2.0 GB of RAM" in capsys.readouterr().out
-    bar = Planner().answer(PlanMemory(source)).bars[0]
-    assert (bar.name, bar.total) == ("RAM (of this container)", 2 * GB)
+    for coming_free in (0, GB):  # from the model that is unloaded first
+        bar = Planner().answer(PlanMemory(source), {"RAM": coming_free}).bars[0]
+        assert (bar.name, bar.total) == ("RAM (of this container)", 2 * GB)
+        assert sum(part.bytes for part in bar.parts) <= 2 * GB
+    facts = OpenModel(loading.inspect(source)).describe(LoadModel(source), {"RAM": GB})
+    assert facts["free_bytes"] == 2 * GB
     with Engine() as engine:
         engine.send(LoadModel(source))
         loaded = engine.wait_for(ModelLoaded)
