@@ -106,8 +106,7 @@ def test_without_a_limit_it_is_the_machines(place: Place) -> None:
 
 
 def test_a_container_of_version_2_has_its_limit_and_what_is_left_of_it(place: Place) -> None:
-    place(version_2() | group_2("sys/fs/cgroup", 2 * GB, 500 * MB))
-    found = ram()
+    found = ram(place(version_2() | group_2("sys/fs/cgroup", 2 * GB, 500 * MB)))
     assert (found.total, found.available) == (2 * GB, 1500 * MB)
     assert found.name == "RAM (of this container)"
     assert found.note == "This container may use 2.0 GB of RAM (/sys/fs/cgroup/memory.max)."
@@ -268,8 +267,8 @@ def test_a_real_ulimit_is_found() -> None:
     [("max 100000", 16, 15), ("50000 100000", 1, 1), ("150000 100000", 1, 1), ("400000 100000", 4, 3), ("25 10", 2, 1)],
 )
 def test_a_quota_in_whole_cores(place: Place, quota: str, usable: int, threads: int) -> None:
-    place(version_2() | {"sys/fs/cgroup/cpu.max": quota})
-    assert (cores(), computing_threads()) == (usable, threads)
+    root = place(version_2() | {"sys/fs/cgroup/cpu.max": quota})
+    assert (cores(root), computing_threads()) == (usable, threads)
     mine, period = quota.replace("max", "-1").split()
     folder = "sys/fs/cgroup/cpu"
     place(version_1() | {f"{folder}/cpu.cfs_quota_us": mine, f"{folder}/cpu.cfs_period_us": period})
