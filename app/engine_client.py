@@ -102,8 +102,9 @@ class EngineClient(QObject):
         self._snapshots: dict[type[Event], Event] = {}  # the latest of each kind
         self._last_event = time.monotonic()
         self._running = False
-        self._working = True  # until EngineReady; then while a load or an answer is under way
+        self._starting = True  # until EngineReady
         self._loads = 0  # asked for, and not ended yet
+        self._answers: set[str] = set()  # likewise, by request id
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._drain)
@@ -120,8 +121,9 @@ class EngineClient(QObject):
         self._hurry()
 
     def send(self, command: Command) -> None:
-        self._working = self._working or isinstance(command, LoadModel | Generate)
-        if isinstance(command, LoadModel):
+        if isinstance(command, Generate):
+            self._answers.add(command.request_id)
+        elif isinstance(command, LoadModel):
             if self._loads:
                 self._service.stop()
             self._loads += 1
@@ -170,7 +172,8 @@ class EngineClient(QObject):
 
     def _pace(self) -> None:
         """Look often while something goes on, seldom when not, never once the engine has ended."""
-        calm = not self._working and time.monotonic() - self._last_event > CALM_SECONDS
+        working = self._starting or self._loads or self._answers
+        calm = not working and time.monotonic() - self._last_event > CALM_SECONDS
         interval = IDLE_MS if calm else BUSY_MS
         if not self._running:
             self._timer.stop()
@@ -234,9 +237,10 @@ class EngineClient(QObject):
         return False
 
     def _emit(self, event: Event) -> None:
-        ended = isinstance(event, Failed) and event.doing in ("start", "load", "generate")
-        if ended or isinstance(event, EngineReady | ModelLoaded | Finished):
-            self._working = False
+        if isinstance(event, EngineReady) or (isinstance(event, Failed) and event.doing == "start"):
+            self._starting = False
+        elif isinstance(event, Finished | Failed):
+            self._answers.discard(event.request_id)
         match event:
             case EngineReady():
                 self.ready.emit(event)

@@ -158,7 +158,8 @@ class ModelState(QObject):
     @Slot()
     def _answered(self) -> None:
         """The model has shown that it can: the next start may load it again."""
-        self._settings.loading_source = ""
+        if self.model is not None:  # else another one is being loaded, and this is the last word of the one before
+            self._settings.loading_source = ""
 
     @Slot()
     def _unloaded(self) -> None:

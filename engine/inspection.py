@@ -11,6 +11,7 @@ import torch
 from engine.errors import MemoryPlanError
 from engine.experts.device import Device, make_devices
 from engine.experts.layout import ExpertLayout, expert_layout
+from engine.hardware.limits import ram
 from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted, workspace_bytes
 from engine.loading import Inspection, check_options, choose_dtype, inspect, make_plan
 from engine.messages import READ_MODES, LoadModel
@@ -100,7 +101,9 @@ class _Roomier:
         self._device, self._more = device, more
 
     def free(self) -> int:
-        return self._device.free() + self._more
+        free = self._device.free() + self._more
+        # slots that nothing was read into yet are held, and take no RAM: they count only once
+        return free if self._device.on_card else min(free, ram().total)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-import psutil
 import torch
 from threadpoolctl import threadpool_limits
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -23,6 +22,7 @@ from engine.experts.layout import ExpertLayout, Parameters, expert_layout
 from engine.experts.runtime import ExpertRuntime
 from engine.experts.store import DiskStore, Store
 from engine.experts.transfer import READERS
+from engine.hardware.limits import ram
 from engine.hardware.plan import (
     Demand,
     MemoryPlan,
@@ -133,6 +133,8 @@ def load(
     device = devices[0]
     dtype = choose_dtype(command.dtype, found, device)
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
+    for each in devices:
+        each.release_unused()  # what is kept from a model before this one is free
     plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
     model, past_kind = load_dense(found.folder, found.skeleton, found.index.names, dtype, device.torch_device)
@@ -221,7 +223,7 @@ def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:
     common = max(set(floats), key=floats.count) if floats else torch.float32
     if not device.on_card:
         sizes = [ref.nbytes // dtype.itemsize for ref, dtype in zip(found.folder.tensors.values(), stored, strict=True)]
-        if sum(sizes) * 4 <= psutil.virtual_memory().total / 8:
+        if sum(sizes) * 4 <= ram().total / 8:
             return torch.float32
     return common
 
@@ -249,7 +251,7 @@ def _demand(
     """From the headers, and what the probes say now."""
     device = devices[0]
     config = found.skeleton.config.get_text_config()
-    ram = psutil.virtual_memory().available
+    host = ram()
     landings = len(devices) * READERS * LANDINGS * max(layout.nbytes for layout in layouts)
     on_cpu = not device.on_card
     slot_bytes = sum(
@@ -268,7 +270,8 @@ def _demand(
         scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
         least_slots=len(set(layouts)),
         checkpoint_bytes=checkpoint_bytes(device.free()) if needs_checkpoints(found.model.config) else 0,
-        host_free=0 if on_cpu else max(0, ram - landings),
+        host_free=0 if on_cpu else max(0, host.available - landings),
+        ram_limit=host.note,
         others_free=tuple(other.free() for other in devices[1:]) if device.on_card else (),
     )
 

@@ -14,9 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from engine.errors import GreenroomError, ModelError
+from engine.hardware.limits import ram
 from engine.hardware.probes import card
 from engine.inspection import OpenModel
 from engine.loading import Inspection, inspect
@@ -92,15 +91,16 @@ def planned(question: PlanMemory, model: OpenModel, coming_free: Mapping[str, in
 
 def _bars(facts: dict[str, Any], coming_free: Mapping[str, int]) -> tuple[MemoryBar, ...]:
     memory, plan = facts["memory"], facts["plan"]
-    ram = psutil.virtual_memory()
+    host = ram()
     graphics = card() if memory == "VRAM" else None
-    total = graphics.total if graphics else ram.total if memory == "RAM" else facts["free_bytes"]
-    bars = [MemoryBar(memory, total, (*_parts(facts), MemoryPart("other", max(0, total - facts["free_bytes"]))))]
+    total = graphics.total if graphics else host.total if memory == "RAM" else facts["free_bytes"]
+    name = host.name if memory == "RAM" else memory
+    bars = [MemoryBar(name, total, (*_parts(facts), MemoryPart("other", max(0, total - facts["free_bytes"]))))]
     slots = plan["slots_at_full_context"] if plan else 0
     if memory == "VRAM" and plan:
         held = MemoryPart("experts", plan["host_slots"] * facts["slot_bytes"])
-        free = min(ram.total, ram.available + coming_free.get("RAM", 0))
-        bars.append(MemoryBar("RAM", ram.total, (held, MemoryPart("other", ram.total - free))))
+        free = min(host.total, host.available + coming_free.get("RAM", 0))
+        bars.append(MemoryBar(host.name, host.total, (held, MemoryPart("other", host.total - free))))
         slots = max(slots, plan["host_slots"])
     stored = facts["expert_bytes_stored"]
     on_disk = stored * max(0, facts["total_experts"] - slots) // facts["total_experts"]

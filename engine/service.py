@@ -79,6 +79,7 @@ class EngineService:
         self._librarian = threading.Thread(target=self._answer_questions, name="greenroom-library", daemon=True)
         self._replayer = Replayer(emit)
         self._session: ModelSession | None = None
+        self._counting = threading.Lock()  # held while the library's thread refers to the session
         self._memory: MemorySnapshot | None = None  # the latest
         self._asked: dict[str, PlanMemory] = {}  # the latest question about each source
         self._planner: Planner | None = None
@@ -152,6 +153,8 @@ class EngineService:
                 self._carry_out(number, command)
             except Exception as error:
                 self._fail(_DOING[type(command)], error, getattr(command, "request_id", ""))
+            if isinstance(command, LoadModel) and self._session is None:
+                self._release_unused()  # the load broke off, and nothing refers to it any more
         try:
             self._unload()
         except Exception as error:  # the window waits for the last word all the same
@@ -180,12 +183,24 @@ class EngineService:
             self._session.generate(command, stopped)
 
     def _unload(self) -> None:
-        session, self._session = self._session, None
+        with self._counting:
+            session, self._session = self._session, None
         if session is not None:
             session.close()
+            del session  # the last reference: no cycle runs through a model
+            self._release_unused()
             from engine.hardware.probes import memory_snapshot
 
             self._emit(memory_snapshot({}))
+
+    def _release_unused(self) -> None:
+        """Let the next plan, and other programs, have what a model had on a card."""
+        try:
+            from engine.experts.device import release_unused
+
+            release_unused()
+        except Exception as error:  # a broken installation, a card that gave up: the next load says so in words
+            log.warning("no card's memory was released: %s", error)
 
     def _profile_writer(self) -> ProfileWriter:
         if self._profiles is None:
@@ -213,10 +228,8 @@ class EngineService:
             question = self._questions.get()
             if question is None:
                 return
-            session = self._session
             if isinstance(question, CountTokens):
-                if session is not None:
-                    self._count(question, session)
+                self._count(question)
                 continue
             try:
                 if isinstance(question, PlanMemory):
@@ -254,11 +267,13 @@ class EngineService:
             self._planner = Planner()
         self._emit(self._planner.answer(question, held_by_model(self._memory)))
 
-    def _count(self, question: CountTokens, session: ModelSession) -> None:
-        try:
-            self._emit(session.count(question))
-        except Exception as error:
-            self._fail("count", error, question.request_id)
+    def _count(self, question: CountTokens) -> None:
+        with self._counting:
+            try:
+                if self._session is not None:
+                    self._emit(self._session.count(question))
+            except Exception as error:
+                self._fail("count", error, question.request_id)
 
     def _plan_from_hub(self, model: HubModel) -> tuple[ModelSummary, MemoryPlanned | None]:
         self._imported.wait()

@@ -114,7 +114,7 @@ class TerminalChat:
     def _load(self) -> None:
         self._service.send(self._command)
         while True:
-            event = self._next()
+            event = self._next("")
             if isinstance(event, Progress) and sys.stderr.isatty():
                 print(f"\r\033[K{event.task}: {event.detail}", end="", file=sys.stderr, flush=True)
             elif isinstance(event, ModelLoaded):
@@ -143,7 +143,7 @@ class TerminalChat:
         self._service.send(Generate(answer_id, tuple(self._messages), self._sampling, log, answer_id, self._leaf or ""))
         while True:
             try:
-                event = self._next()
+                event = self._next(answer_id)
             except KeyboardInterrupt:
                 self._service.stop()
                 continue
@@ -178,10 +178,15 @@ class TerminalChat:
         figures += [event.reason] if event.reason != "end" else []
         print(" · ".join(figures), file=sys.stderr)
 
-    def _next(self) -> Event:
-        event = self._events.get()
-        if isinstance(event, Failed) and event.doing != "log":
-            raise GreenroomError(event.text)
-        if isinstance(event, Failed):
+    def _next(self, request_id: str) -> Event:
+        """The next event of this request, or of none. Raises GreenroomError when it, or a load, has failed; what else
+        goes wrong is shown, and the answer goes on."""
+        while True:
+            event = self._events.get()
+            if getattr(event, "request_id", "") not in ("", request_id):
+                continue  # of one that is over
+            if not isinstance(event, Failed):
+                return event
+            if event.request_id or event.doing in ("start", "load"):
+                raise GreenroomError(event.text)
             print(f"greenroom: {event.text}", file=sys.stderr)
-        return event

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from engine.hardware.disk import (
     BLOCK,
@@ -32,6 +31,7 @@ from engine.hardware.disk import (
     open_direct,
     refuses_direct,
 )
+from engine.hardware.limits import ram
 
 CACHE_SHARE = 0.5  # of the free memory that files may take in the file cache
 
@@ -126,7 +126,7 @@ def drop_pages(files: Iterable[Path]) -> bool:
 def fill_pages(files: Iterable[Path]) -> bool:
     """Read ``files`` into the file cache; False when they would not fit beside what uses memory now."""
     files = list(files)
-    if sum(file.stat().st_size for file in files) > psutil.virtual_memory().available * CACHE_SHARE:
+    if sum(file.stat().st_size for file in files) > ram().available * CACHE_SHARE:
         return False
     buffer = bytearray(BLOCK)
     for file in files:

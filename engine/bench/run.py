@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 import torch
 
 from engine.bench.contender import Contender, PathInfo
@@ -22,8 +21,9 @@ from engine.errors import OptionError
 from engine.experts.device import make_devices
 from engine.experts.layout import expert_layout
 from engine.hardware.disk import CAN_DROP
+from engine.hardware.limits import cores
 from engine.hardware.plan import kv_bytes_per_token, parse_experts, workspace_bytes
-from engine.hardware.probes import computing_threads, cores, processor_name
+from engine.hardware.probes import computing_threads, processor_name
 from engine.loading import Inspection, check_options, choose_dtype, inspect
 from engine.messages import LoadModel
 from engine.models import demo
@@ -87,7 +87,7 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
 
     contenders, notes = _contenders(options, room, device.torch_device, gguf, report)
     work = Work(options.tokens, prompts.rounds, options.warm_up, prompts.warm_up, prompts.context)
-    free = _free(device.torch_device)
+    free = device.free()
     plain = PlainReader(found).rate if options.cold else None
     outcome = run_rounds(contenders, work, int(free * MEMORY_SHARE), report, plain)
     notes += _notes(options, outcome, disk.note, contenders, prompts.note)
@@ -250,9 +250,3 @@ def _notes(
     if options.cold and not CAN_DROP:
         notes.append("Pages in the file cache cannot be dropped on this system: --cold changed nothing.")
     return [note for note in notes if note]
-
-
-def _free(device: torch.device) -> int:
-    if device.type == "cpu":
-        return int(psutil.virtual_memory().available)
-    return int(torch.cuda.mem_get_info(device)[0])

@@ -69,7 +69,7 @@ class Card(Protocol):
         """uint8 ``[nbytes]`` of host memory that the card can read by itself. Raises RuntimeError when refused."""
 
     def memory(self) -> tuple[int, int]:
-        """Bytes free and in all."""
+        """Bytes that this process may still take, and those it may have in all."""
 
     def release_unused(self) -> None:
         """Give memory that torch keeps for later back to the driver."""
@@ -110,8 +110,9 @@ class CudaCard:
             return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
     def memory(self) -> tuple[int, int]:
-        free, total = torch.cuda.mem_get_info(self.torch_device)
-        return free, total
+        free, total = torch.cuda.mem_get_info(self.torch_device)  # of the MIG instance, where the card is divided
+        allowed = int(total * torch.cuda.get_per_process_memory_fraction(self.torch_device))
+        return max(0, min(free, allowed - torch.cuda.memory_reserved(self.torch_device))), min(total, allowed)
 
     def release_unused(self) -> None:
         with torch.cuda.device(self.torch_device):

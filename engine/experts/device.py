@@ -17,12 +17,12 @@ import threading
 from typing import Protocol
 
 import numpy as np
-import psutil
 import torch
 
 from engine.errors import MemoryPlanError, OptionError
 from engine.experts.card import Card, CudaCard, Event
 from engine.experts.memory import host_memory
+from engine.hardware.limits import ram
 
 LANDINGS = 2  # buffers of each reader: one is read into while the other is copied from
 
@@ -101,6 +101,11 @@ def make_device(name: str) -> Device:
     return CudaDevice(CudaCard(torch.device("cuda", index)))
 
 
+def release_unused() -> None:
+    """Give memory that torch keeps for later on any card back to its driver."""
+    torch.cuda.empty_cache()  # does nothing where no card was opened
+
+
 class CpuDevice:
     """The stage is RAM: experts are read straight into their slots."""
 
@@ -112,7 +117,7 @@ class CpuDevice:
         self.notes: list[str] = []
 
     def free(self) -> int:
-        return int(psutil.virtual_memory().available)
+        return ram().available
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         try:

@@ -45,6 +45,7 @@ class Demand:
     least_slots: int = 1  # one for each expert layout
     host_free: int = 0  # where the device is a card: bytes of RAM that could be used now
     checkpoint_bytes: int = 0  # for states of windows and recurrent layers to go back to
+    ram_limit: str = ""  # why there is no more RAM, where that is not the machine's size: a sentence for the user
     others_free: tuple[int, ...] = ()  # of further cards: each holds as many experts as the first, and nothing else
 
     @property
@@ -163,6 +164,8 @@ def plan_memory(demand: Demand, experts: str, context: int = 0) -> MemoryPlan:
     if wanted is not None:
         wanted = max(wanted, demand.least_slots)
     tokens, notes = _context(demand, context)
+    if demand.ram_limit:
+        notes.append(demand.ram_limit)
     if wanted is None:
         plan = _share_out(demand, int(demand.free * AUTO_SHARE[demand.memory]), None, tokens, not context, notes)
         if plan is not None:
@@ -295,13 +298,14 @@ def _too_big(demand: Demand, wanted: int | None, tokens: int) -> MemoryPlanError
         ways.append(f"give experts at most {(experts - short) * (1 + len(demand.others_free)) / 1e9:.2f} GB")
     if context - short >= SHORTEST_CONTEXT * demand.token_bytes and demand.token_bytes:
         ways.append(f"choose a context of at most {held - -(-short // demand.token_bytes):,} tokens")
-    ways.append("close other programs")
+    limit = f"{demand.ram_limit} " if demand.ram_limit and demand.memory == "RAM" else ""
+    ways.append("raise that limit" if limit else "close other programs")
     sizes = [demand.dense_bytes, demand.workspace_bytes, experts, context, needed, demand.free, short]
     dense_gb, work_gb, experts_gb, context_gb, needed_gb, free_gb, short_gb = (f"{size / 1e9:.2f} GB" for size in sizes)
     return MemoryPlanError(
         f"Not enough {demand.memory}: the model needs at least {needed_gb} (dense weights {dense_gb}, experts "
         f"{experts_gb}, context {context_gb}, workspace {work_gb}) and {free_gb} are free, so {short_gb} are missing. "
-        f"{_sentence(ways)}",
+        f"{limit}{_sentence(ways)}",
         short,
     )
 

@@ -1,4 +1,4 @@
-"""What this machine has and how full it is: psutil for RAM, NVML for VRAM. A probe may find nothing."""
+"""What this machine has and how full it is: ``limits`` for RAM, NVML for VRAM. A probe may find nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
-import psutil
-
+from engine.hardware.limits import cores, ram
 from engine.messages import MemoryBar, MemoryPart, MemorySnapshot
 
 log = logging.getLogger("greenroom.hardware")
@@ -24,14 +23,6 @@ class Card:
     name: str
     total: int
     used: int
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return psutil.cpu_count() or 1
 
 
 def computing_threads() -> int:
@@ -104,7 +95,7 @@ def _nvml() -> ModuleType | None:
 def memory_snapshot(held: Mapping[str, Sequence[MemoryPart]]) -> MemorySnapshot:
     """Every card's memory and RAM, split by what holds them.
 
-    held: what the model has on each device, "cpu", "cuda" or "cuda:1". The page cache is not counted as used: psutil's
+    held: what the model has on each device, "cpu", "cuda" or "cuda:1". The file cache is not counted as used: what is
     "available" leaves it out, and Greenroom maps no file, so nothing is counted twice. A model on a card that tells
     nothing is shown in no bar.
     """
@@ -123,8 +114,8 @@ def memory_snapshot(held: Mapping[str, Sequence[MemoryPart]]) -> MemorySnapshot:
         if graphics is not None:
             name = f"VRAM {index} · {graphics.name}" if several else f"VRAM · {graphics.name}"
             bars.append(_bar(name, graphics.total, graphics.used, by_card.get(index, ())))
-    ram = psutil.virtual_memory()
-    bars.append(_bar("RAM", ram.total, ram.total - ram.available, in_ram))
+    host = ram()
+    bars.append(_bar(host.name, host.total, host.total - host.available, in_ram))
     return MemorySnapshot(tuple(bars))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
@@ -101,7 +100,7 @@ def write(past: KeptPast, folder: Path, signature: str, chat: str) -> Path:
     try:
         save_file(tensors, under_way, metadata=metadata)
         under_way.chmod(0o600)
-        os.replace(under_way, path)
+        under_way.replace(path)
     except SafetensorError as error:  # it wraps what the system says
         raise OSError(str(error)) from error
     finally:

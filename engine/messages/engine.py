@@ -26,7 +26,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A command could not be carried out. ``text`` is one or two sentences for the user; the engine lives on."""
+    """A command could not be carried out. ``text`` is one or two sentences for the user; the engine lives on.
+
+    With a request id, that request has ended with it. "log" and "memory" have none: the answer they came up in goes on.
+    """
 
     # "load", "generate", "list", "plan", "count", "look up", "download", "what if", "start", "log", "memory"
     doing: str

@@ -59,7 +59,7 @@ class MemoryPart:
 class MemoryBar:
     """One memory, split by what holds it; what ``parts`` do not cover is free."""
 
-    name: str  # "VRAM · RTX 4070" or "RAM"
+    name: str  # "VRAM · RTX 4070", "RAM", or "RAM (of this container)" where that may have less
     total: int
     parts: tuple[MemoryPart, ...]
 

@@ -19,6 +19,7 @@ from engine.messages import (
     ExpertSnapshot,
     Failed,
     Finished,
+    Generate,
     LoadModel,
     MemorySnapshot,
     Progress,
@@ -155,6 +156,26 @@ def test_timer_slows_down_when_nothing_goes_on(qtbot, monkeypatch) -> None:
     qtbot.waitUntil(lambda: client._timer.interval() == IDLE_MS)
     service.emit(Token("a", "x", 1))
     qtbot.waitUntil(lambda: client._timer.interval() == BUSY_MS)
+
+
+def test_the_last_word_of_one_request_does_not_slow_down_another(qtbot, monkeypatch) -> None:
+    monkeypatch.setattr("app.engine_client.CALM_SECONDS", 0.0)
+    client, service = client_saying([EngineReady("greenroom", "torch", "CPU")])
+    client.start()
+    client.send(Generate("a", ()))
+    client.send(LoadModel("next"))
+    for last, event in (
+        (client.finished, finished("a", "")),
+        (client.failed, Failed("memory", "Experts gave back 2 slots.")),
+    ):
+        with qtbot.waitSignal(last):
+            service.emit(event)
+        client._pace()
+        assert client._timer.interval() == BUSY_MS
+    with qtbot.waitSignal(client.model_loaded):
+        service.emit(replace(LOADED, source="next"))
+    client._pace()
+    assert client._timer.interval() == IDLE_MS
 
 
 # ------------------------------------------------------------------------------------------------ models

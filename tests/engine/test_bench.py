@@ -22,6 +22,7 @@ from engine.messages import LoadModel
 from engine.paths import models_dir
 from tests.engine.test_bench_synthetic import tiny_shape
 from tests.families import make_tiny
+from tests.machine import free_ram
 
 ALONE: dict[str, Any] = {"predictor": "none", "prefetch": "off"}
 QUICK = {"tokens": 6, "repeats": 2, "warm_up": 2, "peers": ()}
@@ -225,13 +226,13 @@ def test_where_not_everything_fits_contenders_take_turns_in_memory(
 ) -> None:
     together = _quick(model, experts=("100%", "50%"))
     needs = [path["memory_bytes"] for path in together["paths"]]
-    monkeypatch.setattr(run, "_free", lambda device: int(max(needs) / run.MEMORY_SHARE) + 10)
+    free_ram(monkeypatch, int(max(needs) / run.MEMORY_SHARE) + 10)
     in_turn = _quick(model, experts=("100%", "50%"))
     assert together["settings"]["together"] and not in_turn["settings"]["together"]
     assert any("loaded anew for every round" in note for note in in_turn["notes"])
     assert [path["answers"] for path in in_turn["paths"]] == [path["answers"] for path in together["paths"]]
 
-    monkeypatch.setattr(run, "_free", lambda device: int(min(needs) / run.MEMORY_SHARE) + 10)
+    free_ram(monkeypatch, int(min(needs) / run.MEMORY_SHARE) + 10)
     half = _quick(model, experts=("100%", "50%"))
     assert list(_paths(half)) == ["ours 50%"]
     assert half["ratios"]["half_vs_resident"] is None

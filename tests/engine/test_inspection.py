@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -18,6 +17,7 @@ from engine.experts.device import LANDINGS
 from engine.experts.transfer import READERS
 from engine.messages import LoadModel
 from tests.families import make_tiny
+from tests.machine import free_ram
 
 MB = 10**6
 Machine = Callable[..., None]
@@ -28,8 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Sets what the probes find: bytes of free RAM and, where there is a card, of free VRAM."""
 
     def install(ram: int, vram: int | None = None) -> None:
-        real = psutil.virtual_memory()
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=ram))
+        free_ram(monkeypatch, ram)
         if vram is not None:
             card = SimpleNamespace(torch_device=torch.device("cuda"), on_card=True, free=lambda: vram)
             monkeypatch.setattr(inspection, "make_devices", lambda names: [card for _ in names.split(",")])

@@ -15,6 +15,7 @@ from engine.errors import Cancelled, MemoryPlanError
 from engine.experts.store import DiskStore
 from engine.loading import load
 from engine.messages import LoadModel, Sampling
+from tests.machine import free_ram
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -41,10 +42,7 @@ def test_slots_and_bytes_are_what_was_asked_for(tiny_chat_model: Path) -> None:
 
 
 def test_a_budget_beyond_the_memory_is_refused_in_words(tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
-
-    real = psutil.virtual_memory()
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=50_000_000))
+    free_ram(monkeypatch, 50_000_000)
     with pytest.raises(MemoryPlanError, match=r"Not enough RAM.*GB are missing"):
         load(LoadModel(str(tiny_chat_model), experts="100%"))
 

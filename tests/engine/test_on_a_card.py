@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
@@ -31,6 +30,7 @@ from engine.verify import verify
 from tests.engine.experts.cards import PATIENCE, PinAll, StandIn, stand_in
 from tests.engine.listening import Engine, Talk
 from tests.families import make_tiny
+from tests.machine import free_ram
 
 PROMPT = [5, 17, 3, 99, 42, 7, 23, 11]
 
@@ -128,10 +128,10 @@ def test_ram_for_experts_is_what_the_plan_gives(
     folder = make_tiny("qwen2_moe", tmp_path / "m")
     found = loading.inspect(str(folder))
     nbytes = expert_layout(found.index.modules[0].parameters, loading.DTYPES["float32"]).nbytes
-    real = psutil.virtual_memory()
     free = 2 * READERS * 2 * nbytes + 12 * nbytes * 5 // 4 + 1  # two cards' landing buffers, and twelve experts
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=free))
-    loaded = load(LoadModel(str(folder), "25%", device="cuda:0,cuda:1", threads=1, dtype="float32"))
+    with monkeypatch.context() as patch:
+        free_ram(patch, free)
+        loaded = load(LoadModel(str(folder), "25%", device="cuda:0,cuda:1", threads=1, dtype="float32"))
     both = tiers(loaded)
     assert [tier.places for tier in both] == [6, 6]
     assert sum(tier.nbytes for tier in both) == 12 * nbytes
@@ -141,7 +141,6 @@ def test_ram_for_experts_is_what_the_plan_gives(
     assert max(held) <= 6
     assert all(tier.misses > tier.places for tier in both)  # what was lent came back
     assert sum(disk_reads.values()) > len(disk_reads)  # some were read again
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: real)
     plain = load(LoadModel(str(folder), "100%", device="cuda", threads=1, dtype="float32"))
     assert tiers(plain) == []  # the card holds them all
     assert say(plain) == first

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-import psutil
 import pytest
 
 from engine.inspection import describe
@@ -25,6 +25,7 @@ from engine.messages import (
 from engine.planning import Planner, held_by_model
 from tests.engine.listening import Engine
 from tests.families import make_tiny
+from tests.machine import free_ram
 
 MB = 10**6
 
@@ -37,12 +38,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture
 def ram(monkeypatch: pytest.MonkeyPatch):
-    real = psutil.virtual_memory()
-
-    def have(free: int) -> None:
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=free))
-
-    return have
+    return partial(free_ram, monkeypatch)
 
 
 @pytest.mark.parametrize("free", [2000 * MB, 150 * MB, 201 * MB])

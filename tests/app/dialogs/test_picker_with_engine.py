@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
@@ -24,6 +23,7 @@ from engine.cli import main
 from engine.messages import LoadModel
 from engine.models import download, hub_files
 from tests.engine.standin_hub import StandInHub, serving
+from tests.machine import free_ram
 
 LONG_MS = 120_000
 MB = 10**6
@@ -99,8 +99,7 @@ def test_the_verdict_is_that_of_inspect(
     capsys: pytest.CaptureFixture[str],
     free: int,
 ) -> None:
-    real = psutil.virtual_memory()
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=free))
+    free_ram(monkeypatch, free)
     stage = make(tiny_chat_model)
     details = stage.picker.details
     stage.choose(str(tiny_chat_model))

@@ -139,6 +139,17 @@ def test_a_model_counts_as_safe_only_once_it_has_answered(bench: Bench, qtbot) -
     assert Settings(bench.data / "settings.json").loading_source == ""
 
 
+def test_the_last_word_of_the_model_before_says_nothing_of_the_one_that_is_loaded(bench: Bench, qtbot) -> None:
+    window = bench.start("small")
+    window.send("Hello")
+    bench.engine.answer("Good day.")
+    window.state.load(LoadModel("big"))  # before the window has heard of the answer's end
+    with qtbot.waitSignal(window.state.loaded):
+        pass
+    assert not window.chat.busy
+    assert bench.settings.loading_source == "big"
+
+
 def test_a_model_that_never_answered_is_safe_when_the_program_closed_well(bench: Bench, qtbot) -> None:
     bench.start("big")
     bench.close()

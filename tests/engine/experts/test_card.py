@@ -86,3 +86,17 @@ def test_the_link_is_measured_from_memory_that_was_pinned_for_that_card(
     monkeypatch.setattr(machine, "COPY_BYTES", 4096)
     assert machine.link_rate(SECOND, rounds=1) is not None
     assert driver.opened[driver.calls.index("pin")] == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "reserved", "free", "total"), [(1.0, 20, 70, 100), (0.5, 20, 30, 50), (0.5, 60, 0, 50)]
+)
+def test_what_is_free_is_what_torch_may_still_take(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, share: float, reserved: int, free: int, total: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: share)
+    assert CudaCard(SECOND).memory() == (free, total)

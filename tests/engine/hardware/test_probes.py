@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from engine.hardware import probes
+from engine.hardware import limits, probes
 from engine.messages import MemoryPart
 
 
@@ -45,7 +45,7 @@ def parts(bar):
 def test_a_machine_without_a_card_shows_ram_alone(nvml):
     nvml(nvmlInit=fail)
     [ram] = probes.memory_snapshot({"cpu": model(30, 20, 10)}).bars
-    assert (ram.name, ram.total) == ("RAM", psutil.virtual_memory().total)
+    assert (ram.name, ram.total) == (limits.ram().name, limits.ram().total)
     assert (parts(ram)["dense"], parts(ram)["experts"], parts(ram)["kv"]) == (30, 20, 10)
 
 
@@ -106,7 +106,7 @@ def test_cards_are_counted_as_the_environment_lets_torch_see_them(nvml, monkeypa
 
 def test_the_parts_of_ram_add_up_to_what_is_used(nvml, monkeypatch):
     nvml(nvmlInit=fail)
-    monkeypatch.setattr(probes.psutil, "virtual_memory", lambda: SimpleNamespace(total=1_000, available=400))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1_000, available=400))
     [ram] = probes.memory_snapshot({"cpu": model(100, 200, 0)}).bars
     assert parts(ram) == {"dense": 100, "experts": 200, "other": 300}
     [ram] = probes.memory_snapshot({"cpu": model(500, 200, 0)}).bars
@@ -114,5 +114,5 @@ def test_the_parts_of_ram_add_up_to_what_is_used(nvml, monkeypatch):
 
 
 def test_the_processor_has_a_name_and_at_least_one_core():
-    assert probes.cores() >= 1
+    assert probes.computing_threads() >= 1
     assert "core" in probes.processor_name()
