@@ -100,6 +100,7 @@ class ModelState(QObject):
             "predictor": settings.predictor,
             "prefetch": settings.prefetch,
             "reads": settings.reads,
+            "keep_past": settings.keep_past,
         }
         chosen = chosen_for(settings, command.source)
         open_to_choice = {

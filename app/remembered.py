@@ -8,7 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from app.dialogs.budget import AUTO, slots_of
-from engine.messages import COMPUTE_ON_MISS, POLICIES, PRECISIONS, PREDICTORS, PREFETCH, READ_MODES, LoadModel
+from engine.messages import (
+    COMPUTE_ON_MISS,
+    KEEP_PAST,
+    POLICIES,
+    PRECISIONS,
+    PREDICTORS,
+    PREFETCH,
+    READ_MODES,
+    LoadModel,
+)
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -20,6 +29,7 @@ _NAMES: dict[str, Mapping[Any, str]] = {
     "reads": READ_MODES,
     "dtype": PRECISIONS,
     "compute_on_miss": COMPUTE_ON_MISS,
+    "keep_past": KEEP_PAST,
 }
 _USED = "used"
 
@@ -33,6 +43,7 @@ def preferred(settings: Settings, source: str) -> LoadModel:
         predictor=settings.predictor,
         prefetch=settings.prefetch,  # type: ignore[arg-type]
         reads=settings.reads,  # type: ignore[arg-type]
+        keep_past=settings.keep_past,
     )
 
 
@@ -84,7 +95,7 @@ def remember(settings: Settings, command: LoadModel) -> None:
 
 def follow_preferences(settings: Settings, source: str) -> None:
     """Forget what was chosen for this model where the preferences have a say."""
-    asked = {"policy", "threads", "predictor", "prefetch", "reads"}
+    asked = {"policy", "threads", "predictor", "prefetch", "reads", "keep_past"}
     kept = {name: value for name, value in settings.model_loads.get(source, {}).items() if name not in asked}
     settings.model_loads = {**settings.model_loads, source: kept}
 

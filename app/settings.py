@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, POLICIES, PREDICTORS, PREFETCH, READ_MODES
+from engine.messages import DEFAULT_POLICY, DEFAULT_PREDICTOR, KEEP_PAST, POLICIES, PREDICTORS, PREFETCH, READ_MODES
 
 log = logging.getLogger("greenroom.settings")
 
@@ -116,6 +116,7 @@ class Settings:
     predictor = Option(DEFAULT_PREDICTOR, one_of(*PREDICTORS))
     prefetch = Option("auto", one_of(*PREFETCH))
     reads = Option("auto", one_of(*READ_MODES))
+    keep_past = Option("auto", one_of(*KEEP_PAST))
     model_folders: Option[tuple[str, ...]] = Option(())  # where the picker looks besides the demo and the hub cache
 
     def __init__(self, path: Path | None) -> None:

@@ -58,6 +58,7 @@ class Surfaces(QObject):
                     predictor=plain.predictor,
                     prefetch=plain.prefetch,
                     reads=plain.reads,
+                    keep_past=plain.keep_past,
                 )
             )
 

@@ -148,6 +148,12 @@ def _add_load_options(parser: argparse.ArgumentParser, dtype: bool = True) -> No
         help="beside a card, the processor computes some missing experts: off, calibrated (when that is measured "
         "to be faster; last digits may differ) (default: off)",
     )
+    parser.add_argument(
+        "--keep-past",
+        default="auto",
+        metavar="SIZE",
+        help='disk for what the model has read of the last chats: auto, off, or a size ("5GB") (default: auto)',
+    )
     parser.add_argument("--context", type=int, default=0, metavar="N", help="tokens of context (default: by the plan)")
     parser.add_argument(
         "--device", default="auto", help="auto, cpu, cuda, cuda:N, or several with commas (default: auto)"
@@ -182,6 +188,7 @@ def _load_command(options: argparse.Namespace) -> LoadModel:
         options.prefetch,
         options.reads,
         options.compute_on_miss,
+        options.keep_past,
     )
 
 

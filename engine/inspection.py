@@ -122,6 +122,7 @@ def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:
         "kv_bytes_per_token": plan.demand.kv_bytes_per_token,
         "kv_bytes": plan.kv_bytes,
         "checkpoint_bytes": plan.demand.checkpoint_bytes,
+        "kept_bytes": plan.demand.kept_bytes,
         "workspace_bytes": plan.workspace_bytes,
         "needed_bytes": plan.needed,
         "host_slots": plan.host_slots,
@@ -159,7 +160,9 @@ def _plan_rows(plan: dict[str, Any], total: int) -> list[tuple[str, str]]:
     needs = f"{_size(plan['needed_bytes'])} of {_size(plan['free_bytes'])} free {plan['memory']}"
     rows = [("context", context), ("workspace", _size(plan["workspace_bytes"])), ("needs", needs)]
     if plan["checkpoint_bytes"]:
-        rows.insert(1, ("checkpoints", f"{_size(plan['checkpoint_bytes'])}, to go back in a conversation"))
+        rows.insert(-2, ("checkpoints", f"{_size(plan['checkpoint_bytes'])}, to go back in a conversation"))
+    if plan["kept_bytes"]:
+        rows.insert(-2, ("other chats", f"{_size(plan['kept_bytes'])}, to go on with them at once"))
     for tier in plan["tiers"]:
         if tier["memory"] == "disk":
             most = "at most " if plan["host_slots"] else ""  # RAM may or may not hold copies of what the card has

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -27,6 +27,8 @@ from engine.hardware.plan import (
     Demand,
     MemoryPlan,
     checkpoint_bytes,
+    disk_for_pasts,
+    kept_bytes,
     kv_bytes_per_token,
     plan_memory,
     scores_bytes_per_token,
@@ -69,6 +71,7 @@ class LoadedModel:
     expert_modules: list[str]  # names of the experts modules, by layer
     past_kind: PastKind
     checkpoint_bytes: int  # that checkpoints of the past may take
+    kept_bytes: int  # of RAM, that pasts of other chats may take
 
     def close(self) -> None:
         """End the I/O threads; the weights go when the last reference does."""
@@ -176,7 +179,15 @@ def load(
         unwinding.pop_all()
     paths = [module.path for module in found.index.modules]
     return LoadedModel(
-        model, tokenizer, runtime, device.torch_device, info, paths, past_kind, plan.demand.checkpoint_bytes
+        model,
+        tokenizer,
+        runtime,
+        device.torch_device,
+        info,
+        paths,
+        past_kind,
+        plan.demand.checkpoint_bytes,
+        plan.demand.kept_bytes,
     )
 
 
@@ -186,6 +197,7 @@ def check_options(command: LoadModel) -> None:
         raise OptionError(
             f"{command.threads} is no number of threads; write 1 to {MOST_THREADS:,}, or 0 for all but one."
         )
+    disk_for_pasts(command.keep_past, 0)
     for what, name, known in (
         ("policy", command.policy, POLICIES),
         ("predictor", command.predictor, PREDICTORS),
@@ -239,7 +251,10 @@ def make_plan(
 
     devices: those the command names; the ones after the first hold experts alone.
     """
-    return plan_memory(_demand(found, layouts, dtype, devices), command.experts, command.context)
+    demand = _demand(found, layouts, dtype, devices)
+    if not disk_for_pasts(command.keep_past, 0) and command.keep_past.strip().lower() != "auto":
+        demand = replace(demand, kept_bytes=0)
+    return plan_memory(demand, command.experts, command.context)
 
 
 def _demand(
@@ -270,6 +285,7 @@ def _demand(
         scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
         least_slots=len(set(layouts)),
         checkpoint_bytes=checkpoint_bytes(device.free()) if needs_checkpoints(found.model.config) else 0,
+        kept_bytes=kept_bytes(device.free() if on_cpu else host.available),
         host_free=0 if on_cpu else max(0, host.available - landings),
         ram_limit=host.note,
         others_free=tuple(other.free() for other in devices[1:]) if device.on_card else (),

@@ -85,6 +85,11 @@ def conversations_dir() -> Path:
     return _made(data_dir() / "conversations")
 
 
+def pasts_dir() -> Path:
+    """What models have read of the last chats, to go on with them at once. Made by whoever writes there."""
+    return _data_folder() / "pasts"
+
+
 def models_dir() -> Path:
     """Models that Greenroom itself builds, such as the demo."""
     return _made(_models_folder())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -16,8 +18,10 @@ from engine.errors import explain
 from engine.experience import Experience
 from engine.experts.records import PassRecord, Phase
 from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Repeated, Step, TextGenerator
+from engine.hardware.plan import disk_for_pasts
 from engine.hardware.probes import memory_snapshot, processor_name
-from engine.loading import load
+from engine.kv.store import PastStore, clear
+from engine.loading import LoadedModel, load
 from engine.messages import (
     CacheCounters,
     CountTokens,
@@ -35,6 +39,7 @@ from engine.messages import (
     TokenCount,
 )
 from engine.models import demo
+from engine.paths import data_dir, pasts_dir
 from engine.prediction.profile_writer import ProfileWriter
 from engine.recording import Recorder
 from engine.telemetry import Telemetry
@@ -90,7 +95,9 @@ class ModelSession:
             self._loaded.runtime.warm(everyone if len(everyone) else self._experience.likely_first(), stopped)
             notes = (*self._loaded.info.notes, *self._experience.notes)
             self._loaded.info = replace(self._loaded.info, notes=notes)
-            self._generator = TextGenerator(self._loaded)
+            store = _past_store(self._loaded, command)
+            unwinding.callback(store.close)
+            self._generator = TextGenerator(self._loaded, store=store)
             self._telemetry = Telemetry(self._loaded, self._experience.foresight)
             unwinding.pop_all()  # ``close`` ends them
         self._recorded_in = ""  # the log whose last model record is still true
@@ -102,7 +109,8 @@ class ModelSession:
         self._snapshot_all("idle", 0)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Keep what was read, and give the memory back."""
+        self._generator.pasts.close()
         self._experience.close()
         self._loaded.close()
 
@@ -116,7 +124,7 @@ class ModelSession:
         before = self._counters()
         with (
             closing(Recorder(command, lambda text: self._emit(Failed("log", text)))) as recorder,
-            closing(self._generator.answer(command.messages, command.sampling, stopped)) as steps,
+            closing(self._generator.answer(command.messages, command.sampling, stopped, chat=command.log)) as steps,
         ):
             ready = next(steps)
             assert isinstance(ready, PromptReady)
@@ -215,10 +223,28 @@ class ModelSession:
 
     def _emit_memory(self) -> None:
         self._memory_due = time.perf_counter() + MEMORY_INTERVAL
-        self._emit(memory_snapshot(self._telemetry.held(self._generator.past.nbytes)))
+        self._emit(
+            memory_snapshot(self._telemetry.held(self._generator.pasts.nbytes, self._generator.pasts.kept_bytes))
+        )
 
     def _counters(self) -> CacheCounters:
         return self._loaded.runtime.observer.counters(self._loaded.runtime.evictions)
+
+
+def _past_store(loaded: LoadedModel, command: LoadModel) -> PastStore:
+    """Where pasts of other chats are kept. Signed with all that changes a model's numbers."""
+    folder, info, kind = pasts_dir(), loaded.info, loaded.past_kind
+    try:
+        disk = disk_for_pasts(command.keep_past, shutil.disk_usage(data_dir()).free)
+    except OSError as error:  # the data folder's disk is gone
+        log.warning("what is read is not kept: %s", error)
+        return PastStore(None, "", 0, 0)
+    if not disk:
+        clear(folder)
+    made_by = (torch.__version__, transformers.__version__, kind.cache_class.__name__, kind.stepped, str(loaded.device))
+    attention = getattr(loaded.model.config, "_attn_implementation", "")
+    signature = json.dumps([info.signature, info.dtype, attention, *made_by])
+    return PastStore(folder, signature, loaded.kept_bytes if disk else 0, disk)
 
 
 @dataclass

@@ -85,13 +85,17 @@ class Telemetry:
             array.flags.writeable = False
         return ExpertSnapshot(*arrays, phase, token, fetched)
 
-    def held(self, kv_bytes: int) -> dict[str, list[MemoryPart]]:
-        """What the model holds of each memory, by device ("cpu", "cuda:0"); RAM beside a card keeps waiting experts."""
+    def held(self, kv_bytes: int, kept_bytes: int) -> dict[str, list[MemoryPart]]:
+        """What the model holds of each memory, by device ("cpu", "cuda:0"); RAM beside a card keeps waiting experts.
+
+        kv_bytes: of the running conversation. kept_bytes: of other chats, in RAM."""
         first = str(self._loaded.device)
         held = {first: [MemoryPart("dense", self._loaded.info.dense_bytes)]}
         for where, nbytes in self._runtime.held().items():
             held.setdefault(where, []).append(MemoryPart("experts", nbytes))
-        held[first].append(MemoryPart("kv", kv_bytes))
+        held[first].append(MemoryPart("kv", kv_bytes + (kept_bytes if first == "cpu" else 0)))
+        if kept_bytes and first != "cpu":
+            held.setdefault("cpu", []).append(MemoryPart("kv", kept_bytes))
         return held
 
     def cache(self) -> CacheSnapshot:

@@ -25,7 +25,7 @@ from app.dialogs.preferences_data import DataFolder
 from app.number_box import WholeBox
 from app.panels.parts import label
 from app.theme import space
-from engine.messages import POLICIES, PREDICTORS, PREFETCH, READ_MODES
+from engine.messages import KEEP_PAST, POLICIES, PREDICTORS, PREFETCH, READ_MODES
 
 if TYPE_CHECKING:
     from app.model_state import ModelState
@@ -79,7 +79,9 @@ class Preferences(QDialog):
         self.predictor = self._choice(self.tr("Predictor"), _same(PREDICTORS), self._set("predictor"))
         self.prefetch = self._choice(self.tr("Fetching ahead"), _same(PREFETCH), self._set("prefetch"))
         self.reads = self._choice(self.tr("Reading"), _same(READ_MODES), self._set("reads"))
-        self.sentences = {name: self._sentence() for name in ("policy", "predictor", "prefetch", "reads")}
+        self.keep_past = self._choice(self.tr("Keeping what was read"), _sizes(KEEP_PAST), self._set("keep_past"))
+        named = ("policy", "predictor", "prefetch", "reads", "keep_past")
+        self.sentences = {name: self._sentence() for name in named}
         self.reload = QPushButton(self.tr("Load the model again"))
         self.reload_note = label(role="muted")
         self.reload_note.setWordWrap(True)
@@ -163,6 +165,7 @@ class Preferences(QDialog):
         self._row(self.tr("Threads"), self.threads, self._sentence(threads))
         self._head(self.tr("Data"))
         self._wide(self.data)
+        self._row(self.tr("Chats already read"), self.keep_past, self.sentences["keep_past"])
         self._head(self.tr("Advanced"))
         for name, title in (
             ("policy", self.tr("Policy: who leaves")),
@@ -237,6 +240,7 @@ class Preferences(QDialog):
             (self.predictor, settings.predictor),
             (self.prefetch, settings.prefetch),
             (self.reads, settings.reads),
+            (self.keep_past, settings.keep_past),
         ):
             box.setCurrentIndex(box.findData(value))
         for spin, number in ((self.font_size, settings.font_size), (self.threads, settings.threads)):
@@ -251,6 +255,7 @@ class Preferences(QDialog):
             ("predictor", PREDICTORS),
             ("prefetch", PREFETCH),
             ("reads", READ_MODES),
+            ("keep_past", KEEP_PAST),
         ):
             self.sentences[name].setText(words.get(getattr(self, name).currentData(), ""))
         self._show_reload()
@@ -275,9 +280,13 @@ class Preferences(QDialog):
         """What the loaded model does not have yet."""
         model, wanted = self._state.model, self._state.wanted
         settings = self._settings
-        now = (wanted.policy, wanted.predictor, wanted.prefetch, wanted.reads, wanted.threads) if wanted else ()
-        then = (settings.last_policy, settings.predictor, settings.prefetch, settings.reads, int(settings.threads))
-        differs = model is not None and now != then
+        names = ("predictor", "prefetch", "reads", "threads", "keep_past")
+        differs = (
+            model is not None
+            and wanted is not None
+            and [wanted.policy, *(getattr(wanted, name) for name in names)]
+            != [settings.last_policy, *(getattr(settings, name) for name in names)]
+        )
         self.reload.setVisible(differs)
         self.reload_note.setText(
             self.tr("The loaded model keeps its settings until it is loaded again.") if differs else ""
@@ -295,6 +304,11 @@ class Preferences(QDialog):
             self._settings.startup_source = chosen.removeprefix(CHOSEN)
             chosen = "chosen"
         self._settings.startup = chosen
+
+
+def _sizes(names: Mapping[str, str]) -> dict[str, str]:
+    """Sizes as people write them."""
+    return {name: name.replace("GB", " GB") for name in names}
 
 
 def _same(names: Mapping[Any, str]) -> dict[str, str]:

@@ -22,6 +22,9 @@ BASE_WORKSPACE = {"RAM": 200_000_000, "VRAM": 500_000_000}  # bytes: allocator, 
 PREFILL_CHUNK = 512  # tokens whose activations are there at once
 CHECKPOINT_SHARE = 1 / 16  # of the free memory, for states to go back to, where layers cannot simply be cut
 MOST_CHECKPOINTS = 1_000_000_000  # bytes for them, at most
+KEPT_SHARE = 1 / 32  # of the free RAM, for what was read of other chats
+MOST_KEPT = 1_000_000_000  # bytes for that, at most
+MOST_KEPT_ON_DISK = 4_000_000_000  # bytes, unless the user says otherwise
 
 Verdict = Literal["fits", "fits with disk", "too big"]
 
@@ -45,8 +48,14 @@ class Demand:
     least_slots: int = 1  # one for each expert layout
     host_free: int = 0  # where the device is a card: bytes of RAM that could be used now
     checkpoint_bytes: int = 0  # for states of windows and recurrent layers to go back to
+    kept_bytes: int = 0  # of RAM, for what was read of other chats
     ram_limit: str = ""  # why there is no more RAM, where that is not the machine's size: a sentence for the user
     others_free: tuple[int, ...] = ()  # of further cards: each holds as many experts as the first, and nothing else
+
+    @property
+    def past_bytes(self) -> int:
+        """What going back takes of the device's memory, whatever the conversation's length."""
+        return self.checkpoint_bytes + (self.kept_bytes if self.memory == "RAM" else 0)
 
     @property
     def token_bytes(self) -> int:
@@ -105,7 +114,7 @@ class MemoryPlan:
         demand = self.demand
         moments = (min(FIRST_CONTEXT, self.context), self.context)
         shared = max(self.slots_at(tokens) * demand.slot_bytes + tokens * demand.token_bytes for tokens in moments)
-        return demand.dense_bytes + demand.workspace_bytes + demand.checkpoint_bytes + shared
+        return demand.dense_bytes + demand.workspace_bytes + demand.past_bytes + shared
 
     @property
     def on_disk(self) -> int:
@@ -166,16 +175,12 @@ def plan_memory(demand: Demand, experts: str, context: int = 0) -> MemoryPlan:
     tokens, notes = _context(demand, context)
     if demand.ram_limit:
         notes.append(demand.ram_limit)
+    plan: MemoryPlan | None = None
     if wanted is None:
-        plan = _share_out(demand, int(demand.free * AUTO_SHARE[demand.memory]), None, tokens, not context, notes)
-        if plan is not None:
-            return plan
-        notes.append(f"{demand.memory} is nearly full with this model; other programs may become slow.")
-    plan = _share_out(demand, demand.free, wanted, tokens, not context, notes)
-    if plan is None and demand.checkpoint_bytes:
-        demand = replace(demand, checkpoint_bytes=0)
-        notes.append("There is no memory for states to go back to: an edited or repeated turn is read from the start.")
-        plan = _share_out(demand, demand.free, wanted, tokens, not context, notes)
+        plan = _first_plan(demand, int(demand.free * AUTO_SHARE[demand.memory]), None, tokens, not context, notes)
+        if plan is None:
+            notes.append(f"{demand.memory} is nearly full with this model; other programs may become slow.")
+    plan = plan or _first_plan(demand, demand.free, wanted, tokens, not context, notes)
     if plan is None:
         raise _too_big(demand, wanted, tokens if context else min(tokens, SHORTEST_CONTEXT))
     return plan
@@ -210,6 +215,27 @@ def checkpoint_bytes(free: int) -> int:
     return min(int(free * CHECKPOINT_SHARE), MOST_CHECKPOINTS)
 
 
+def kept_bytes(free_ram: int) -> int:
+    """Bytes of RAM for what was read of other chats, where ``free_ram`` bytes could be used."""
+    return min(int(free_ram * KEPT_SHARE), MOST_KEPT)
+
+
+def disk_for_pasts(text: str, free: int) -> int:
+    """Bytes of disk that ``text`` ("auto", "off", "5GB") allows for what was read of other chats; 0: nothing is kept.
+
+    free: bytes on that disk. Raises OptionError.
+    """
+    clean = text.strip().lower()
+    if clean == "auto":
+        return min(MOST_KEPT_ON_DISK, free // 10)
+    if clean in ("off", "0"):
+        return 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b|b)", clean)
+    if match is None:
+        raise OptionError(f'{text!r} is no amount of disk for chats; write "auto", "off", or a size ("5GB").')
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
 def scores_bytes_per_token(config: object, itemsize: int) -> int:
     """Bytes of attention scores that one token of context adds to a prefill pass which writes them all out ("eager"):
     ``[heads, chunk, context]``, before and after a softmax in float32."""
@@ -236,10 +262,25 @@ def _context(demand: Demand, context: int) -> tuple[int, list[str]]:
 def _room(demand: Demand, budget: int, tokens: int) -> int:
     """Slots that fit beside so many tokens of context; negative when not even those do. Cards have equal shares of the
     experts, so the one with the least room counts for all."""
-    rest = budget - demand.dense_bytes - demand.workspace_bytes - demand.checkpoint_bytes - tokens * demand.token_bytes
+    rest = budget - demand.dense_bytes - demand.workspace_bytes - demand.past_bytes - tokens * demand.token_bytes
     for free in demand.others_free:
         rest = min(rest, int(free * (budget / demand.free)) - BASE_WORKSPACE[demand.memory])
     return rest // demand.slot_bytes * (1 + len(demand.others_free))
+
+
+def _first_plan(
+    demand: Demand, budget: int, wanted: int | None, tokens: int, may_shorten: bool, notes: list[str]
+) -> MemoryPlan | None:
+    """With memory for other chats and for checkpoints where there is some, else without; None when nothing fits."""
+    without = [replace(demand, kept_bytes=0), replace(demand, kept_bytes=0, checkpoint_bytes=0)]
+    for each in dict.fromkeys([demand, *without]):
+        said = list(notes)
+        if each.checkpoint_bytes < demand.checkpoint_bytes:
+            said.append("There is no memory for checkpoints: an edited or repeated turn is read from the start.")
+        plan = _share_out(each, budget, wanted, tokens, may_shorten, said)
+        if plan is not None:
+            return plan
+    return None
 
 
 def _share_out(
@@ -262,13 +303,14 @@ def _share_out(
         said.append(f"{given_back} to {kept:,} tokens.")
     host_slots = 0
     if demand.memory == "VRAM" and min(slots, at_end) < demand.total_experts:
-        host_slots = min(demand.total_experts, int(demand.host_free * AUTO_SHARE["RAM"]) // demand.slot_bytes)
+        host_room = max(0, int(demand.host_free * AUTO_SHARE["RAM"]) - demand.kept_bytes)
+        host_slots = min(demand.total_experts, host_room // demand.slot_bytes)
     return MemoryPlan(demand, budget, slots, kept, host_slots, tuple(said))
 
 
 def _affordable(demand: Demand, budget: int, wanted: int | None, tokens: int) -> int:
     """Bytes for context that nobody asked for: what the experts leave over, or half of what both share."""
-    rest = budget - demand.dense_bytes - demand.workspace_bytes - demand.checkpoint_bytes
+    rest = budget - demand.dense_bytes - demand.workspace_bytes - demand.past_bytes
     left = rest - _share(demand, demand.total_experts if wanted is None else wanted) * demand.slot_bytes
     if wanted is not None and left < min(tokens, FIRST_CONTEXT) * demand.token_bytes:
         return left  # else the experts could not even start as wished

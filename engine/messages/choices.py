@@ -50,6 +50,14 @@ READ_MODES: dict[ReadMode, str] = {
     "buffered": "Through the system's file cache, which may keep copies in free memory.",
 }
 
+KEEP_PAST: dict[str, str] = {
+    "auto": "What the model has read of the last chats is kept, to go on with them at once: up to 4 GB of disk, and "
+    "never more than a tenth of what is free.",
+    "1GB": "Up to 1 GB of disk for what the model has read of the last chats.",
+    "20GB": "Up to 20 GB of disk for what the model has read of the last chats.",
+    "off": "A chat that is gone on with is read again from its beginning; what was kept is deleted.",
+}
+
 COMPUTE_ON_MISS: dict[str, str] = {
     "off": "Missing experts are always fetched.",
     "calibrated": "Some are computed by the processor where they wait in RAM, if that is measured to be faster here; "

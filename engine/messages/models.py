@@ -18,6 +18,7 @@ class LoadModel:
     policy, predictor, prefetch, reads, dtype, compute_on_miss: a name out of POLICIES, PREDICTORS, PREFETCH,
     READ_MODES, PRECISIONS, COMPUTE_ON_MISS.
     context: tokens the KV cache may hold; 0 lets the plan choose.
+    keep_past: disk for what the model has read of other chats: a name out of KEEP_PAST, or a size ("5GB").
     """
 
     source: str
@@ -31,6 +32,7 @@ class LoadModel:
     prefetch: Prefetch = "auto"
     reads: ReadMode = "auto"
     compute_on_miss: str = "off"
+    keep_past: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
