@@ -52,8 +52,9 @@ class Past:
         except BaseException:
             self._undo(before)
             raise
-        self._cache = out[self._argument]
-        self._cuttable = states.can_be_cut(self._cache)
+        if self._cache is None:
+            self._cache = out[self._argument]
+            self._cuttable = states.can_be_cut(self._cache)
         self.tokens.extend(tokens)
         self.logits = out.logits[0, -1]
         return self.logits
