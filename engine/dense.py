@@ -18,7 +18,8 @@ from engine.errors import MemoryPlanError, ModelError, memory_ran_out
 from engine.experts.forward import IMPLEMENTATION
 from engine.experts.layout import ALIGNMENT
 from engine.experts.memory import host_memory
-from engine.kv.check import PastKind, check_past
+from engine.kv.check import check_past
+from engine.kv.kind import PastKind
 from engine.models.folder import ModelFolder
 from engine.models.skeleton import Skeleton, in_short
 

@@ -35,7 +35,7 @@ from engine.hardware.plan import (
     workspace_bytes,
 )
 from engine.hardware.probes import computing_threads
-from engine.kv.check import PastKind
+from engine.kv.kind import PastKind
 from engine.kv.state import needs_checkpoints
 from engine.messages import (
     COMPUTE_ON_MISS,

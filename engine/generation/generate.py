@@ -84,7 +84,7 @@ class TextGenerator:
     def __init__(self, loaded: LoadedModel, ends: set[int] | None = None, store: PastStore | None = None) -> None:
         """ends: tokens that end an answer; None: those the model declares. store: keeps the pasts of other chats."""
         self._loaded = loaded
-        self.past = Past(loaded.model, loaded.checkpoint_bytes, loaded.past_kind.cache_class)
+        self.past = Past(loaded.model, loaded.checkpoint_bytes, loaded.past_kind)
         self.pasts = Pasts(self.past, store)
         self._ends = end_tokens(loaded) if ends is None else ends
         if loaded.tokenizer is not None:

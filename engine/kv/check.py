@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -18,8 +18,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from engine.kv.past import cache_argument
-from engine.kv.state import can_be_cut
+from engine.kv.kind import PastKind, cache_argument
+from engine.kv.state import can_be_cut, recurrent_states, replace_states
 
 TOKENS = 13
 PIECES = (5, 4, 3)  # tokens of the passes that must give what one pass of 12 gives
@@ -29,21 +29,6 @@ LEAST = 1e-4  # of the largest logit, likewise
 log = logging.getLogger("greenroom.kv")
 
 
-@dataclass(frozen=True, slots=True)
-class PastKind:
-    """How a model's past must be handled. cache_class: what the model makes for itself.
-
-    needs_checkpoints: it has windows or recurrent layers, whose state cannot be cut.
-    in_pieces: a pass of several tokens goes on from a past as from nothing; else only one token at a time does.
-    stepped: names of the layers that are fed one token at a time behind a past, because their own way is wrong there.
-    """
-
-    cache_class: type[Cache]
-    needs_checkpoints: bool = False
-    in_pieces: bool = True
-    stepped: tuple[str, ...] = ()
-
-
 @torch.inference_mode()
 def check_past(model: PreTrainedModel, device: torch.device) -> PastKind:
     """Find out how ``model``, its experts not yet attached, goes on from a past; layers that do it wrongly are mended.
@@ -51,7 +36,7 @@ def check_past(model: PreTrainedModel, device: torch.device) -> PastKind:
     A model whose logits are not finite without its experts is taken to be right.
     """
     probe = _Probe(model, device)
-    kind = PastKind(type(probe.cache), needs_checkpoints=not can_be_cut(probe.cache))
+    kind = PastKind(type(probe.cache), probe.changes_in_place(), not can_be_cut(probe.cache))
     if probe.agrees(PIECES):
         return kind
     recurrent = probe.recurrent_layers()
@@ -94,6 +79,15 @@ class _Probe:
         difference = float((torch.cat(rows) - self._whole).abs().max())
         step = torch.finfo(self._model.dtype).eps  # states are rounded to the number format between passes
         return difference <= max(NOISE * self._noise, NOISE * step * self._scale, LEAST * self._scale)
+
+    def changes_in_place(self) -> bool:
+        """Whether a pass over one token writes into the recurrent states that it began with."""
+        _, cache = self._run(None, 0, TOKENS - 1)
+        replace_states(cache)
+        before = recurrent_states(cache)
+        copies = [state.clone() for state in before]
+        self._run(cache, TOKENS - 1, TOKENS)
+        return not all(map(torch.equal, before, copies))
 
     def recurrent_layers(self) -> list[tuple[str, nn.Module]]:
         """The modules that keep a recurrent state: those whose layer has one, and that take the cache themselves."""

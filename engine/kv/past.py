@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from engine.kv import state as states
 from engine.kv.kept import KeptPast, Reach, common_prefix
+from engine.kv.kind import PastKind, cache_argument
 from engine.kv.state import State
 
 EVERY = 256  # tokens of an answer after which a checkpoint is due
@@ -25,10 +25,10 @@ class Past:
     cut need none.
     """
 
-    def __init__(self, model: PreTrainedModel, budget: int = 0, cache_class: type[Cache] = DynamicCache) -> None:
-        """cache_class: what the model makes for itself, see ``PastKind``; needed to take a kept past back."""
+    def __init__(self, model: PreTrainedModel, budget: int = 0, kind: PastKind | None = None) -> None:
+        """kind: as ``check_past`` found it; None is right for every model, and may copy more than it must."""
         self._model = model
-        self._cache_class = cache_class
+        self._kind = kind or PastKind(DynamicCache)
         self._argument = cache_argument(model)
         self.budget = budget
         self.tokens: list[int] = []
@@ -53,17 +53,20 @@ class Past:
             self._undo(before)
             raise
         if self._cache is None:
-            self._cache = out[self._argument]
-            self._cuttable = states.can_be_cut(self._cache)
+            self._begin(out[self._argument])
         self.tokens.extend(tokens)
         self.logits = out.logits[0, -1]
         return self.logits
+
+    def _begin(self, cache: Cache) -> None:
+        self._cache, self._cuttable = cache, states.can_be_cut(cache)
+        states.replace_states(cache)
 
     def _before(self) -> State | None:
         """What a broken pass is undone with, where cutting does not do."""
         if self._cache is None or self._cuttable:
             return None
-        return states.take(self._cache, len(self.tokens))
+        return states.take(self._cache, len(self.tokens), in_place=self._kind.in_place)
 
     def _undo(self, before: State | None) -> None:
         if self._cache is None:
@@ -155,9 +158,10 @@ class Past:
         """Become ``kept``, as far as its first ``length`` tokens can be reached; what was here is gone."""
         self.clear()
         device = self._model.device
-        cache = DynamicCache(config=self._model.config) if self._cache_class is DynamicCache else self._cache_class()
+        made = self._kind.cache_class
+        cache = DynamicCache(config=self._model.config) if made is DynamicCache else made()
         states.put_back(cache, states.keep(kept.state, device))
-        self._cache, self._cuttable = cache, kept.cuttable
+        self._begin(cache)
         self._checkpoints = [states.keep(state, device) for state in kept.checkpoints]
         self.tokens = list(kept.tokens)
         self.go_back(length)
@@ -176,8 +180,3 @@ class Past:
     @property
     def checkpoint_bytes(self) -> int:
         return sum(state.nbytes for state in self._checkpoints)
-
-
-def cache_argument(model: PreTrainedModel) -> str:
-    """What the model's forward calls its cache: transformers 5.24 renamed it; a family may have the older name."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

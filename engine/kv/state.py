@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -76,15 +77,16 @@ class State:
         return State(self.length, layers, _mapped(self.own, once))
 
 
-def take(cache: Cache, length: int, whole: bool = False) -> State:
+def take(cache: Cache, length: int, whole: bool = False, in_place: bool = True) -> State:
     """What ``cache`` holds after ``length`` tokens, by reference: the next pass leaves these tensors as they are.
 
-    States that a pass changes in place (recurrent layers') are copied. whole: growing tensors too, not their number of
-    rows; the state then stands on its own.
+    What a pass changes in place is copied: recurrent layers' short convolutions, and where ``in_place`` says so their
+    other states, which may be large. whole: growing tensors too, not their number of rows; the state then stands on
+    its own.
     """
-    layers = tuple(_attributes(layer, whole) for layer in cache.layers)
+    layers = tuple(_attributes(layer, whole, in_place) for layer in cache.layers)
     rest = {name: value for name, value in vars(cache).items() if name != "layers"}
-    return State(length, layers, dict(_leaves(rest, {}, False)))
+    return State(length, layers, dict(_leaves(rest, {})))
 
 
 def cache_bytes(cache: Cache) -> int:
@@ -145,10 +147,34 @@ def _only_grows(layer: object) -> bool:
     return all(name in GROWS for name, value in vars(layer).items() if isinstance(value, torch.Tensor | dict | list))
 
 
-def _attributes(layer: object, whole: bool) -> dict[str, Leaf]:
-    grows = {} if whole else _grows(layer)
-    changes = isinstance(layer, LinearAttentionCacheLayerMixin)
-    return dict(_leaves(vars(layer), grows, changes))
+def _attributes(layer: object, whole: bool, in_place: bool) -> dict[str, Leaf]:
+    changes: tuple[str, ...] = ()
+    if isinstance(layer, LinearAttentionCacheLayerMixin):
+        changes = ("conv_states", "recurrent_states") if in_place else ("conv_states",)
+    return dict(_leaves(vars(layer), {} if whole else _grows(layer), changes))
+
+
+def replace_states(cache: Cache) -> None:
+    """Have recurrent layers put a new state in the old one's place, where transformers copies it into the old one's
+    memory (for captured graphs, which need fixed addresses): a copy less in each pass, and the old one stays whole."""
+    for layer in cache.layers:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):
+            layer.update_recurrent_state = partial(_replace, layer)  # type: ignore[method-assign]
+
+
+def _replace(
+    layer: LinearAttentionCacheLayerMixin, recurrent_states: torch.Tensor, state_idx: int = 0, **_: Any
+) -> Any:
+    if not layer.is_recurrent_states_initialized[state_idx]:
+        layer.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
+    layer.recurrent_states[state_idx] = recurrent_states
+    return recurrent_states
+
+
+def recurrent_states(cache: Cache) -> list[torch.Tensor]:
+    """The states of recurrent layers, without their short convolutions."""
+    layers = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+    return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
 
 
 def _grows(layer: object) -> dict[str, int]:
@@ -158,11 +184,10 @@ def _grows(layer: object) -> dict[str, int]:
     return {name: dim for name, dim in GROWS.items() if name not in ("keys", "values")}
 
 
-def _leaves(values: dict[str, Any], grows: dict[str, int], changes: bool) -> Iterator[tuple[str, Leaf]]:
+def _leaves(values: dict[str, Any], grows: dict[str, int], changes: tuple[str, ...] = ()) -> Iterator[tuple[str, Leaf]]:
     for name, value in values.items():
         if isinstance(value, (torch.Tensor, dict, list, *_PLAIN)):
-            in_place = changes and name not in ("keys", "values")
-            yield name, _leaf(value, grows.get(name), in_place)
+            yield name, _leaf(value, grows.get(name), name in changes)
 
 
 def _leaf(value: Any, dim: int | None, in_place: bool) -> Leaf:

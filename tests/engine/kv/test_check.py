@@ -10,7 +10,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from engine.dense import load_dense
-from engine.kv.check import PastKind
+from engine.kv.kind import PastKind
 from engine.loading import inspect
 from tests.engine.chats import Stock, chat_with, chunks_of
 from tests.families import make_tiny, stock
