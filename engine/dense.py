@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import MemoryPlanError, ModelError, memory_ran_out
@@ -21,14 +21,23 @@ from engine.models.skeleton import Skeleton, in_short
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
 
 
-def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def load_dense(
+    folder: ModelFolder,
+    skeleton: Skeleton,
+    dtype: torch.dtype,
+    device: torch.device,
+    generation: GenerationConfig | None = None,
+) -> PreTrainedModel:
     """Everything but the routed experts, by transformers' own loader, on ``device``. Raises ModelError for weights it
-    did not find, MemoryPlanError when there is no RAM for them."""
+    did not find, MemoryPlanError when there is no RAM for them.
+
+    generation: the model's generation_config; None: let transformers make it from the config."""
     with _quiet_transformers():
         try:
             loaded: Any = skeleton.model_class.from_pretrained(
                 folder.path,
                 config=skeleton.config,
+                generation_config=generation,
                 dtype=dtype,
                 experts_implementation=IMPLEMENTATION,
                 local_files_only=True,
@@ -38,7 +47,7 @@ def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, devi
             )
             model: PreTrainedModel = loaded[0]
             report: dict[str, Any] = loaded[1]
-        except Exception as error:  # whatever an architecture, a file or a damaged generation_config.json leads to
+        except Exception as error:  # whatever an architecture or a damaged file leads to
             if memory_ran_out(error):
                 raise
             raise ModelError(f"transformers could not load {folder.name}: {in_short(error)}") from error

@@ -12,9 +12,10 @@ import torch
 
 from engine.errors import LIBRARY_MEMORY, Cancelled, MemoryPlanError, OptionError
 from engine.experts.records import PassRecord, Phase, Settled
+from engine.generation.ends import end_tokens as end_tokens
 from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.kv import KvCache
-from engine.generation.sampling import Sampler
+from engine.generation.sampling import Sampler, answer_limit
 from engine.generation.text import TextStream
 from engine.loading import LoadedModel
 from engine.messages import ChatMessage, FinishReason, Sampling, Timings
@@ -89,20 +90,24 @@ class TextGenerator:
             loaded.tokenizer("")  # drops a truncation that came with it: from here on, any thread may use it
 
     def answer(
-        self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: Sampling,
+        stop: Callable[[], bool] = lambda: False,
+        thinking: bool | None = None,
     ) -> Steps:
         """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
         Repeated before a pass that is done again.
 
-        stop: asked between layers; the text so far stays. Raises ModelError, OptionError, MemoryPlanError; the KV cache
-        stays usable.
+        stop: asked between layers; the text so far stays. thinking: for the template's switch; None: as it does it.
+        Raises ModelError, OptionError, MemoryPlanError; the KV cache stays usable.
         """
-        prompt = self.prompt(messages, sampling.max_tokens)
+        prompt = self.prompt(messages, sampling.max_tokens, thinking)
         yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open)
 
-    def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
+    def prompt(self, messages: Sequence[ChatMessage], max_tokens: int, thinking: bool | None = None) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
-        return fit_prompt(self._loaded.tokenizer, messages, self._loaded.info.context, max_tokens)
+        return fit_prompt(self._loaded.tokenizer, messages, self._loaded.info.context, max_tokens, thinking)
 
     def complete(
         self,
@@ -121,8 +126,9 @@ class TextGenerator:
                 f"The conversation has {len(prompt):,} tokens and the context holds {context:,}. Start a new chat, "
                 "shorten the text, or load the model with a longer context."
             )
-        sampler = Sampler(sampling)
-        limit = min(sampling.max_tokens, context - len(prompt))
+        limit = answer_limit(sampling, len(prompt), context)
+        declared, tokenizer = self._loaded.model.generation_config, self._loaded.tokenizer
+        sampler = Sampler(sampling, declared, self._ends, len(prompt), limit, tokenizer)
         reused = self.kv.reuse(prompt)
         runtime = self._loaded.runtime
         runtime.begin_answer(new_chat=reused == 0)
@@ -144,6 +150,9 @@ class TextGenerator:
                 clock.token(count)
                 yield Decoded(stream.push(token) if stream else "", count, record)
                 record = None
+                if (over := sampler.over(self.kv.tokens, token)) is not None:
+                    reason = over
+                    break
                 if count == limit:
                     break
                 if stop():
@@ -235,13 +244,3 @@ class _Clock:
             prefill_seconds=self._prefill_end - self._began,
             decode_seconds=self._last - self._prefill_end,
         )
-
-
-def end_tokens(loaded: LoadedModel) -> set[int]:
-    """All end-of-turn tokens the model declares, in any of the three places where models do."""
-    found: set[int] = set()
-    text_config = loaded.model.config.get_text_config()
-    for holder in (loaded.model.generation_config, loaded.model.config, text_config, loaded.tokenizer):
-        value = getattr(holder, "eos_token_id", None)
-        found.update(value if isinstance(value, list | tuple) else [] if value is None else [value])
-    return found
