@@ -209,5 +209,5 @@ class TerminalChat:
 
 
 def _declared_in_words(event: ModelLoaded) -> list[str]:
-    own = [f"{name} {getattr(event.sampling, name):g}" for name in event.declared]
+    own = [f"{name} {getattr(event.sampling, name):,}" for name in event.declared]
     return [f"Declared by the model: {', '.join((*own, *event.rules))}."] if own or event.rules else []

@@ -51,9 +51,8 @@ class Sampler:
         longest = prompt + (sampling.max_tokens if limit is None else limit)
         config = _merged(sampling, declared, ends, longest)
         self._bears_nonsense = bool(config.remove_invalid_values)
-        self._processors: LogitsProcessorList = _Processors()._get_logits_processor(
-            generation_config=config, input_ids_seq_length=prompt, device="cpu"
-        )
+        recipe = cast(Any, _Recipe())
+        self._processors: LogitsProcessorList = recipe._get_logits_processor(config, prompt, device="cpu")
         self._criteria: list[tuple[FinishReason, StoppingCriteriaList]] = []
         if config.stop_strings is not None and tokenizer is not None:
             strings = StopStringCriteria(tokenizer, config.stop_strings)
@@ -130,8 +129,8 @@ def check_sampling(sampling: Sampling) -> None:
             raise OptionError(f"{name} is {getattr(sampling, name)}; it must be {rule}.")
 
 
-class _Processors(GenerationMixin):
-    """No model, only its recipe for logits processors: of a model that recipe asks the config alone."""
+class _Recipe(GenerationMixin):
+    """No model, only the recipe that ``generate`` makes its logits processors by; it asks a model for its config."""
 
     config = PreTrainedConfig()
 

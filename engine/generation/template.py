@@ -173,15 +173,8 @@ def _rendered(
     turns: list[dict[str, Any]] = [
         {"role": m.role, "content": [{"type": "text", "text": m.text}] if m.role in parts else m.text} for m in messages
     ]
-    return str(
-        tokenizer.apply_chat_template(
-            turns,
-            tokenize=False,
-            chat_template=template,
-            add_generation_prompt=add_generation_prompt,
-            **variables,
-        )
-    )
+    options: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, chat_template=template, **options))
 
 
 _WRITTEN_OUT = ("'text': '", '"text": "', '"text":"')  # how a part looks that was taken for a string
