@@ -77,7 +77,7 @@ def declare(values: Mapping[str, Any], vocabulary: int) -> Declared:
             f"The model's {FILE} asks for {', '.join(left_out)}. Greenroom leaves that out on purpose: it writes one "
             "answer, token by token."
         )
-    ids = {name: said[name] for name in ("bos_token_id", "pad_token_id") if _is_id(said.get(name))}
+    ids = {name: said[name] for name in _TOKENS if _is_id(said.get(name))}
     config = GenerationConfig(**usable, **ids)
     if not any(name in said for name in (*checks, *_LEFT_OUT) if name != "eos_token_id"):
         return Declared(config, notes=tuple(notes))
@@ -118,6 +118,7 @@ def _unusable(name: str, value: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------ what is usable
 
+_TOKENS = ("bos_token_id", "pad_token_id", "decoder_start_token_id")  # of no effect on what is chosen
 _DRAWN = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _STYLE = (*_DRAWN, "repetition_penalty", "no_repeat_ngram_size")
 

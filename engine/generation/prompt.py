@@ -24,7 +24,7 @@ def prompt_tokens(
     A template that refuses a system role gets the system text at the head of the first user message; one that demands
     alternation gets neighbours of one role joined; without a template the texts follow each other as they are.
     thinking: for the template's switch, where it has one; None: as the template does it.
-    Raises ModelError when there is no tokenizer, or the template fails in every form or would lose somebody's text.
+    Raises ModelError when there is no tokenizer, or the template fails in every form or would lose a message's text.
     """
     messages = [replace(message, text=whole_characters(message.text)) for message in messages]
     written = messages[-1].text if messages and messages[-1].open else ""

@@ -29,7 +29,7 @@ Parts = frozenset[str]  # roles whose text goes in as a list of parts; the other
 
 
 class TextLostError(Exception):
-    """The template rendered the conversation without somebody's text."""
+    """The template left a message's text out of what it rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,18 @@ class ChatTemplate:
 
         Texts go in as strings; where one gets lost that way, as lists of parts, which templates of models that see
         pictures want. thinking: for the template's switch, if it has one; None: as the template does it.
-        Raises TextLostError when no form keeps all texts, and what the template raises when it fails in all.
+        Raises TextLostError when no form keeps all texts, or what the template raises for strings.
         """
-        first: Exception | None = None
+        fault: Exception | None = None  # of the first form
         for parts in _FORMS:
             try:
                 if self._keeps_texts(tokenizer, messages, parts):
                     return _rendered(self.text, tokenizer, messages, parts, switched(self.text, thinking))
+                fault = fault or TextLostError()
             except FAULTS as error:
-                first = first or error
-        raise first or TextLostError()
+                fault = fault or error
+        assert fault is not None
+        raise fault
 
     def thinking(self, tokenizer: PreTrainedTokenizerBase) -> Thinking:
         """Whether thinking can be switched, and what holds when nobody does."""

@@ -25,6 +25,7 @@ USER_IN_PARTS = (
 )
 FIRST_PART = LOOP + "[{{ m.role }}]{{ m.content[0]['text'] }}{% endfor %}"
 EITHER = LOOP + "[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}parts{% endif %}{% endfor %}"
+DEAF_AND_STRICT = LOOP + "{% if m.content is not string %}{{ raise_exception('no parts') }}{% endif %}x{% endfor %}"
 DEAF = LOOP + "[{{ m.role }}]{% endfor %}"
 NO_SYSTEM = LOOP + "{% if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}"
 REWRITING = LOOP + "[{{ m.role }}]{{ m.content | trim | replace('  ', ' ') }}{% endfor %}"
@@ -62,7 +63,7 @@ def text_of(
     return str(tokenizer.decode(ids)), notes
 
 
-# ---------------------------------------------------------------------------------------------- nobody's text is lost
+# ------------------------------------------------------------------------------------------------- no text is lost
 
 
 @pytest.mark.parametrize("template", [PARTS, USER_IN_PARTS, FIRST_PART, EITHER])
@@ -82,8 +83,11 @@ def test_a_system_text_that_the_template_drops_goes_to_the_user(tokenizer: PreTr
     assert "no system role" in notes[0]
 
 
-def test_a_template_that_loses_the_users_text_in_every_form_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    tokenizer.chat_template = DEAF
+@pytest.mark.parametrize("template", [DEAF, DEAF_AND_STRICT])
+def test_a_template_that_loses_the_users_text_in_every_form_is_refused(
+    tokenizer: PreTrainedTokenizerBase, template: str
+) -> None:
+    tokenizer.chat_template = template
     with pytest.raises(ModelError, match="leaves out what you wrote"):
         text_of(tokenizer, [ChatMessage("user", "s")])
 
