@@ -60,7 +60,7 @@ class AnswerStyle(QObject):
         self._model = ""
         self._advised = Sampling()
         self._declared: tuple[str, ...] = ()
-        self.rules: tuple[str, ...] = ()  # what the model declares besides, and nobody can change; in words
+        self.rules: tuple[str, ...] = ()  # what the model declares besides, whatever is set here; in words
         self.switch: Thinking = "fixed"  # whether the model's thinking can be switched
 
     def set_model(self, model: ModelLoaded | None) -> None:

@@ -28,7 +28,7 @@ def _written_end(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     nowhere else. Empty when there is none."""
     try:
         template, _ = chat_template(tokenizer)
-    except ModelError:  # told when somebody chats
+    except ModelError:  # a chat's first prompt says so
         return set()
     tail = template.after_answer(tokenizer).lstrip() if template is not None else ""
     added = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if str(token)}

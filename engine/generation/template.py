@@ -60,7 +60,7 @@ class ChatTemplate:
         raise fault
 
     def thinking(self, tokenizer: PreTrainedTokenizerBase) -> Thinking:
-        """Whether thinking can be switched, and what holds when nobody does."""
+        """Whether thinking can be switched, and what holds unasked."""
         variables = variables_of(self.text)
         if not variables.intersection((*_SWITCHES, _EFFORT)):
             return "fixed"
@@ -150,7 +150,7 @@ def _switches(template: str, thinking: bool) -> tuple[tuple[str, bool | str], ..
 
 
 def switched(template: str, thinking: bool | None) -> dict[str, bool | str]:
-    """The variables that tell this template to think or not; none when nobody says, or it knows none."""
+    """The variables that tell this template to think or not; none unasked, or where it has none."""
     return {} if thinking is None else dict(_switches(template, thinking))
 
 
