@@ -13,7 +13,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from app.settings import Settings
-from engine.messages import ModelLoaded, Sampling
+from engine.messages import ModelLoaded, Sampling, Thinking
 
 ADVISED = "advised"
 BUILT_IN = (ADVISED, "precise", "balanced", "creative")
@@ -24,13 +24,20 @@ MAX_PRESETS = 200
 # field -> lowest and highest value that means something
 LIMITS: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 2.0),
-    "top_p": (0.01, 1.0),
+    "top_p": (0.0, 1.0),
     "top_k": (0, 1000),
     "min_p": (0.0, 1.0),
-    "repetition_penalty": (1.0, 2.0),
+    "repetition_penalty": (0.5, 2.0),
+    "no_repeat_ngram_size": (0, 100),
     "max_tokens": (1, 1_000_000),
     "seed": (0, 2**31 - 1),
+    # these have no box: models declare them now and then, and a preset made of such an answer keeps them
+    "typical_p": (0.01, 1.0),
+    "top_h": (0.0, 1.0),
+    "epsilon_cutoff": (0.0, 0.99),
+    "eta_cutoff": (0.0, 0.99),
 }
+WHOLE = ("top_k", "no_repeat_ngram_size", "max_tokens", "seed")  # the others have decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,7 @@ class Style:
 
     system: str = ""
     sampling: Sampling = field(default_factory=Sampling)
+    thinking: bool | None = None  # for a model that has a switch; None: as it does unasked
 
 
 class AnswerStyle(QObject):
@@ -51,11 +59,17 @@ class AnswerStyle(QObject):
         self._settings = settings
         self._model = ""
         self._advised = Sampling()
+        self._declared: tuple[str, ...] = ()
+        self.rules: tuple[str, ...] = ()  # what the model declares besides, whatever is set here; in words
+        self.switch: Thinking = "fixed"  # whether the model's thinking can be switched
 
     def set_model(self, model: ModelLoaded | None) -> None:
         """Turn to what is remembered for this model; with None, to what holds for new ones."""
         self._model = model.source if model else ""
         self._advised = model.sampling if model else Sampling()
+        self._declared = model.declared if model else ()
+        self.rules = model.rules if model else ()
+        self.switch = model.thinking if model else "fixed"
         self.changed.emit()
 
     # -------------------------------------------------------------------------------------------- reading
@@ -81,6 +95,21 @@ class AnswerStyle(QObject):
         """The values in use."""
         return _with(self.base, self._own)
 
+    @property
+    def declared(self) -> dict[str, float]:
+        """What the model itself declares, by field of the sampling."""
+        return {field: getattr(self._advised, field) for field in self._declared}
+
+    @property
+    def thinking(self) -> bool | None:
+        """What to ask of the model's switch; None where nothing was chosen, or it has none."""
+        return None if self.switch == "fixed" else self.style.thinking
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the next answer begins with a thought, as far as the switch says."""
+        return self.switch != "off" if self.thinking is None else self.thinking
+
     def is_changed(self, field: str) -> bool:
         """Whether a field ("system", "temperature", …) differs from its preset."""
         return _value(self.style, field) != _value(self.base, field)
@@ -99,7 +128,9 @@ class AnswerStyle(QObject):
             "balanced": Sampling(temperature=0.7, top_p=0.95),
             "creative": Sampling(temperature=1.0, top_p=0.98),
         }[preset]
-        return Style("", replace(own, max_tokens=most))
+        if preset != ADVISED or "max_tokens" not in self._declared:
+            own = replace(own, max_tokens=most)
+        return Style("", own)
 
     @property
     def _own(self) -> dict[str, Any]:
@@ -109,20 +140,28 @@ class AnswerStyle(QObject):
     # ------------------------------------------------------------------------------------------- changing
 
     def set(self, field: str, value: Any) -> None:
-        """Change "system" or a field of the sampling, for this model."""
+        """Change "system", "thinking" or a field of the sampling, for this model."""
         own = {name: kept for name, kept in self._own.items() if name != field}
         if value != _value(self.base, field):
             own[field] = value
         self._keep(own)
 
     def choose(self, preset: str) -> None:
-        """Follow another preset; what was changed is forgotten."""
+        """Follow another preset; what was changed is forgotten, but whether to think is in no preset."""
         if preset in self.presets:
-            self._keep({"preset": preset})
+            self._follow_preset(preset)
 
     def reset(self) -> None:
         """Forget everything that this model has of its own: back to what its makers advise."""
-        self._keep({"preset": ADVISED})
+        self._follow_preset(ADVISED)
+
+    def switch_thinking(self, on: bool) -> None:
+        """Have this model think before it answers, or not."""
+        self.set("thinking", None if on == (self.switch != "off") else on)
+
+    def _follow_preset(self, preset: str) -> None:
+        thinking = {name: value for name, value in self._own.items() if name == "thinking"}
+        self._keep({"preset": preset, **thinking})
 
     def _keep(self, own: dict[str, Any]) -> None:
         if own != self._own:
@@ -151,7 +190,7 @@ class AnswerStyle(QObject):
         style = self.style
         values = {field: _value(style, field) for field in ("system", *LIMITS)}
         self._settings.presets = {**self._settings.presets, name: values}
-        self._keep({"preset": name})
+        self._follow_preset(name)
 
     def update(self) -> None:
         """Write the values in use into the user's preset that is followed."""
@@ -210,6 +249,8 @@ def in_words(style: AnswerStyle) -> tuple[str, str]:
         facts.append(style.tr("top-p %1").replace("%1", f"{sampling.top_p:g}"))
         facts += [style.tr("top-k %1").replace("%1", str(sampling.top_k))] if sampling.top_k else []
         facts += [style.tr("min-p %1").replace("%1", f"{sampling.min_p:g}")] if sampling.min_p else []
+    repeats = sampling.no_repeat_ngram_size
+    facts += [style.tr("no %1 tokens twice").replace("%1", str(repeats))] if repeats else []
     facts.append(style.tr("at most %1 tokens").replace("%1", f"{sampling.max_tokens:,}"))
     details = [", ".join(facts)]
     if style.style.system.strip():
@@ -218,8 +259,29 @@ def in_words(style: AnswerStyle) -> tuple[str, str]:
     return changed, "; ".join(details)
 
 
+def declared_in_words(style: AnswerStyle) -> str:
+    """What of the values is the model's own, in a sentence; "" when it declares nothing."""
+    names = {
+        "temperature": style.tr("temperature"),
+        "top_p": style.tr("top-p"),
+        "top_k": style.tr("top-k"),
+        "min_p": style.tr("min-p"),
+        "typical_p": style.tr("typical-p"),
+        "top_h": style.tr("top-h"),
+        "epsilon_cutoff": style.tr("epsilon cutoff"),
+        "eta_cutoff": style.tr("eta cutoff"),
+        "repetition_penalty": style.tr("repetition penalty"),
+        "no_repeat_ngram_size": style.tr("no repeats of"),
+        "max_tokens": style.tr("longest answer"),
+    }
+    declared = style.declared
+    facts = [f"{words}\u00a0{declared[name]:,}" for name, words in names.items() if name in declared]
+    said = ", ".join((*facts, *style.rules))
+    return style.tr("Declared by the model: %1.").replace("%1", said) if said else ""
+
+
 def _value(style: Style, field: str) -> Any:
-    return style.system if field == "system" else getattr(style.sampling, field)
+    return getattr(style if field in ("system", "thinking") else style.sampling, field)
 
 
 def _with(style: Style, values: dict[str, Any]) -> Style:
@@ -228,14 +290,17 @@ def _with(style: Style, values: dict[str, Any]) -> Style:
     system = values.get("system", style.system)
     if not isinstance(system, str) or len(system) > MAX_SYSTEM:
         system = style.system
-    return Style(system, replace(style.sampling, **good))
+    if "max_tokens" in good:  # said of the answer, it replaces what the model says of prompt and answer together
+        good["max_length"] = 0
+    thinking = values.get("thinking", style.thinking)
+    return Style(system, replace(style.sampling, **good), thinking if isinstance(thinking, bool) else None)
 
 
 def _means_something(field: str, value: Any) -> bool:
     if field == "seed" and value is None:
         return True
-    whole = field in ("top_k", "max_tokens", "seed")
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not math.isfinite(value):
+    kind = int if field in WHOLE else int | float
+    if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
         return False
     low, high = LIMITS[field]
     return low <= value <= high

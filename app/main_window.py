@@ -132,6 +132,7 @@ class MainWindow(WindowParts):
         self.composer.sent.connect(self.send)
         self.composer.stopped.connect(self.stop)
         self.composer.options_wanted.connect(self.sheet.toggle)
+        self.composer.thinking_wanted.connect(self.style_of_answers.switch_thinking)
         self.sheet.closed.connect(self.composer.setFocus)
         self.style_of_answers.changed.connect(self._style_changed)
         self.composer.input.paged.connect(self.transcript.page)
@@ -241,9 +242,10 @@ class MainWindow(WindowParts):
     @Slot()
     def _style_changed(self) -> None:
         style = self.style_of_answers
-        self.chat.system = style.style.system
+        self.chat.system, self.chat.thinking = style.style.system, style.thinking
         name, details = in_words(style)
         self.composer.name_style(name, details)
+        self.composer.show_thinking(style.switch, style.thinks)
 
     @Slot(int)
     def _show_context(self, used: int) -> None:

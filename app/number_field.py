@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtWidgets import QLabel, QSizePolicy, QSlider, QWidget
 
-from app.answer_style import LIMITS
+from app.answer_style import LIMITS, WHOLE
 from app.number_box import RealBox, WholeBox
 from app.theme import space
 
@@ -21,7 +21,7 @@ class Field(QWidget):
         super().__init__()
         self.field, self._name = field, name
         low, high = LIMITS[field]
-        self._whole = field in ("top_k", "max_tokens", "seed")
+        self._whole = field in WHOLE
         self._low, self._high = low, slider or high
         self.label = QLabel(name)
         self.label.setProperty("role", "muted")
@@ -31,6 +31,7 @@ class Field(QWidget):
             whole = self.spin = WholeBox()
             whole.setRange(-1 if field == "seed" else int(low), int(high))
             whole.setSingleStep(int(step))
+            whole.setSuffix(self.tr(" tokens") if field == "no_repeat_ngram_size" else "")
             whole.valueChanged.connect(self._spun)
         else:
             real = self.spin = RealBox()
@@ -38,13 +39,13 @@ class Field(QWidget):
             real.setRange(low, high)
             real.setSingleStep(step)
             real.valueChanged.connect(self._spun)
-        words = {"seed": self.tr("random"), "top_k": self.tr("off"), "min_p": self.tr("off")}
-        self.spin.setSpecialValueText(words.get(field, ""))
+        off = dict.fromkeys(("top_k", "min_p", "no_repeat_ngram_size"), self.tr("off"))
+        self.spin.setSpecialValueText(({"seed": self.tr("random")} | off).get(field, ""))
         self.spin.setKeyboardTracking(False)
         self.spin.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.spin.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         self.slider: QSlider | None = None
-        if field not in ("max_tokens", "seed"):
+        if field not in ("no_repeat_ngram_size", "max_tokens", "seed"):
             self.slider = QSlider(Qt.Orientation.Horizontal)
             self.slider.setRange(0, STEPS)
             self.slider.setMinimumWidth(space(16))

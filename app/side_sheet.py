@@ -20,8 +20,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.answer_style import ADVISED, BUILT_IN, AnswerStyle
+from app.answer_style import ADVISED, BUILT_IN, AnswerStyle, declared_in_words
 from app.choice import Choice
+from app.dialogs.check_box import CheckBox
 from app.number_field import Field
 from app.theme import Theme, space
 from engine.messages import ModelLoaded
@@ -87,11 +88,20 @@ class SideSheet(QFrame):
                 "repetition_penalty",
                 0.01,
             ),
+            Field(
+                self.tr("No repeats of"),
+                self.tr("No run of this many tokens is written twice; 0 is off"),
+                "no_repeat_ngram_size",
+                1,
+            ),
             Field(self.tr("Longest answer"), self.tr("In tokens; it may end earlier"), "max_tokens", 64),
             Field(self.tr("Seed"), self.tr("The same seed gives the same answer again"), "seed", 1),
         ]
         for field in self.fields:
             field.chosen.connect(style.set)
+        self.thinking = CheckBox("", theme)
+        self.thinking.clicked.connect(style.switch_thinking)
+        self.declared = _label("", "small")
         self.reset = QPushButton(self.tr("Reset to what the model's makers advise"))
         self.reset.clicked.connect(style.reset)
         self._lay_out()
@@ -128,6 +138,7 @@ class SideSheet(QFrame):
         column.setSpacing(space(2))
         column.addLayout(head)
         column.addWidget(self.model)
+        column.addWidget(self.declared)
         column.addSpacing(space(2))
         column.addWidget(_label(self.tr("Preset"), "small"))
         column.addWidget(self.preset)
@@ -137,6 +148,7 @@ class SideSheet(QFrame):
         column.addSpacing(space(2))
         column.addWidget(_label(self.tr("System prompt"), "small"))
         column.addWidget(self.system)
+        column.addWidget(self.thinking)
         column.addSpacing(space(3))
         column.addLayout(grid)
         column.addSpacing(space(3))
@@ -230,6 +242,12 @@ class SideSheet(QFrame):
         if not self._typing.isActive() and self.system.toPlainText() != style.style.system:
             with QSignalBlocker(self.system):
                 self.system.setPlainText(style.style.system)
+        self.thinking.setVisible(style.switch != "fixed")
+        full = self.tr("Think at length before the answer")
+        self.thinking.setText(full if style.switch == "effort" else self.tr("Think before the answer"))
+        self.thinking.setChecked(style.thinks)
+        self.declared.setText(declared_in_words(style))
+        self.declared.setVisible(bool(self.declared.text()))
         sampling = style.style.sampling
         for field in self.fields:
             field.show_value(getattr(sampling, field.field), style.is_changed(field.field))

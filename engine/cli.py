@@ -91,14 +91,25 @@ def _parser() -> argparse.ArgumentParser:
     _add_load_options(chat)
     chat.add_argument("--prompt", help="ask this and end; without it, every line typed is a message")
     chat.add_argument("--system", default="", help="system prompt")
-    chat.add_argument("--max-tokens", type=int, default=512, metavar="N", help="longest answer (default: %(default)s)")
     advised = "(default: as the model's makers advise, or"
+    chat.add_argument("--max-tokens", type=int, metavar="N", help=f"longest answer {advised} 512)")
     chat.add_argument("--temperature", type=float, metavar="T", help=f"0 is greedy {advised} 0.7)")
     chat.add_argument("--top-p", type=float, metavar="P", help=f"1 is off {advised} 0.95)")
     chat.add_argument("--top-k", type=int, metavar="K", help=f"0 is off {advised} off)")
     chat.add_argument("--min-p", type=float, metavar="P", help=f"0 is off {advised} off)")
-    chat.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (default: 1)")
+    chat.add_argument("--repetition-penalty", type=float, metavar="X", help=f"1 is off {advised} off)")
+    chat.add_argument(
+        "--no-repeat-ngram-size",
+        type=int,
+        metavar="N",
+        help=f"no run of N tokens is written twice; 0 is off {advised} off)",
+    )
     chat.add_argument("--seed", type=int, help="repeat an answer; printed with the figures")
+    chat.add_argument(
+        "--thinking",
+        action=argparse.BooleanOptionalAction,
+        help="have the model think before it answers, or not, if its chat template can be told (default: as it does)",
+    )
     chat.add_argument("--log", type=Path, metavar="FILE", help="write the session log; an existing one is continued")
     chat.add_argument("--json", action="store_true", help="print a JSON object after the answer instead of text")
     chat.set_defaults(verb=_chat)

@@ -27,13 +27,19 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json",
 
 
 def load_dense(
-    folder: ModelFolder, skeleton: Skeleton, experts: frozenset[str], dtype: torch.dtype, device: torch.device
+    folder: ModelFolder,
+    skeleton: Skeleton,
+    experts: frozenset[str],
+    dtype: torch.dtype,
+    device: torch.device,
+    generation: GenerationConfig | None = None,
 ) -> tuple[PreTrainedModel, PastKind]:
     """Everything but the routed experts, by transformers' own loader, on ``device``, and how it goes on from a past.
 
     experts: names of the checkpoint's tensors that belong to experts. transformers is handed the others one by one,
-    from where the folder says they are, so that both halves of a model come from the same files. Raises ModelError
-    for weights it did not find, MemoryPlanError when there is no RAM for them.
+    from where the folder says they are, so that both halves of a model come from the same files. generation: the
+    model's generation_config; None: what config.json says of it. Raises ModelError for weights it did not find,
+    MemoryPlanError when there is no RAM for them.
     """
     with ExitStack() as files:
         files.enter_context(_quiet_transformers())
@@ -41,7 +47,7 @@ def load_dense(
             loaded: Any = skeleton.model_class.from_pretrained(
                 None,
                 config=skeleton.config,
-                generation_config=_generation_config(folder, skeleton),
+                generation_config=generation or _from_config(folder, skeleton),
                 state_dict=_slices(folder, experts, files),
                 dtype=dtype,
                 experts_implementation=IMPLEMENTATION,
@@ -49,7 +55,7 @@ def load_dense(
             )
             model: PreTrainedModel = loaded[0]
             report: dict[str, Any] = loaded[1]
-        except Exception as error:  # whatever an architecture, a file or a damaged generation_config.json leads to
+        except Exception as error:  # whatever an architecture or a damaged file leads to
             if memory_ran_out(error):
                 raise
             raise ModelError(f"transformers could not load {folder.name}: {in_short(error)}") from error
@@ -84,11 +90,13 @@ def _slices(folder: ModelFolder, experts: frozenset[str], files: ExitStack) -> d
     return slices
 
 
-def _generation_config(folder: ModelFolder, skeleton: Skeleton) -> GenerationConfig:
-    """What the makers advise for answers, found as transformers finds it."""
+def _from_config(folder: ModelFolder, skeleton: Skeleton) -> GenerationConfig:
+    """What older checkpoints declare about answers in config.json itself, as transformers finds it there."""
     try:
-        return GenerationConfig.from_pretrained(folder.path, local_files_only=True)
-    except OSError:  # none, or one that is no JSON
+        return GenerationConfig.from_pretrained(
+            folder.path, config_file_name="config.json", local_files_only=True, _from_model_config=True
+        )
+    except Exception:  # values that mean nothing
         return GenerationConfig.from_model_config(skeleton.config)
 
 

@@ -13,6 +13,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from engine.declared import declare, read_declared
 from engine.dense import load_dense, load_tokenizer, unique_tensors
 from engine.errors import Cancelled, OptionError
 from engine.experts.device import LANDINGS, CudaDevice, Device, make_devices
@@ -45,7 +46,6 @@ from engine.messages import (
     READ_MODES,
     LoadModel,
     ModelLoaded,
-    Sampling,
 )
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
@@ -140,14 +140,22 @@ def load(
         each.release_unused()  # what is kept from a model before this one is free
     plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
-    model, past_kind = load_dense(found.folder, found.skeleton, found.index.names, dtype, device.torch_device)
+    vocabulary = int(found.skeleton.config.get_text_config().vocab_size)
+    declared = read_declared(found.folder, vocabulary)
+    generation = declared.config if declared is not None else None
+    model, past_kind = load_dense(
+        found.folder, found.skeleton, found.index.names, dtype, device.torch_device, generation
+    )
+    if declared is None:  # older checkpoints declare it in config.json, where transformers has looked by now
+        declared = declare(model.generation_config.to_dict(), vocabulary)
+        model.generation_config = declared.config
     step("making room for experts", 0.8)
     runtime = _make_runtime(command, found, model, layouts, plan, devices)
     with ExitStack() as unwinding:
         unwinding.callback(runtime.close)
         step("reading the tokenizer", 0.95)
         tokenizer = load_tokenizer(found.folder)
-        notes = [*found.folder.notes, *plan.notes, *runtime.news.fresh()]
+        notes = [*found.folder.notes, *plan.notes, *declared.notes, *runtime.news.fresh()]
         if tokenizer is None:
             notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
         elif not tokenizer.chat_template:
@@ -174,7 +182,9 @@ def load(
             has_template=bool(tokenizer and tokenizer.chat_template),
             notes=tuple(notes),
             seconds=time.perf_counter() - began,
-            sampling=advised_sampling(model.generation_config),
+            sampling=declared.sampling,
+            declared=declared.fields,
+            rules=declared.rules,
         )
         unwinding.pop_all()
     paths = [module.path for module in found.index.modules]
@@ -207,20 +217,6 @@ def check_options(command: LoadModel) -> None:
     ):
         if name not in known:
             raise OptionError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
-
-
-def advised_sampling(advice: object) -> Sampling:
-    """What the model's makers advise (generation_config.json); our own defaults where they say nothing usable."""
-    ranges = {"temperature": (1e-3, 10.0), "top_p": (1e-3, 1.0), "top_k": (0, 1 << 20), "min_p": (0.0, 0.999)}
-    if not getattr(advice, "do_sample", False):
-        return Sampling()
-    said = {name: getattr(advice, name, None) for name in ranges}
-    usable = {
-        name: value
-        for name, value in said.items()
-        if isinstance(value, int | float) and ranges[name][0] <= value <= ranges[name][1]
-    }
-    return Sampling(**usable)  # type: ignore[arg-type]
 
 
 def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:

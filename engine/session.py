@@ -18,6 +18,7 @@ from engine.errors import explain
 from engine.experience import Experience
 from engine.experts.records import PassRecord, Phase
 from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Repeated, Step, TextGenerator
+from engine.generation.template import template_facts
 from engine.hardware.plan import disk_for_pasts
 from engine.hardware.probes import memory_snapshot, processor_name
 from engine.kv.store import PastStore, clear
@@ -93,8 +94,9 @@ class ModelSession:
             report("filling slots with experts", 0.97)
             everyone = self._loaded.runtime.everyone
             self._loaded.runtime.warm(everyone if len(everyone) else self._experience.likely_first(), stopped)
-            notes = (*self._loaded.info.notes, *self._experience.notes)
-            self._loaded.info = replace(self._loaded.info, notes=notes)
+            thinking, told = template_facts(self._loaded.tokenizer)
+            notes = (*self._loaded.info.notes, *told, *self._experience.notes)
+            self._loaded.info = replace(self._loaded.info, notes=notes, thinking=thinking)
             store = _past_store(self._loaded, command)
             unwinding.callback(store.close)
             self._generator = TextGenerator(self._loaded, store=store)
@@ -116,7 +118,7 @@ class ModelSession:
 
     def count(self, question: CountTokens) -> TokenCount:
         """How long a prompt would be. Any thread may ask, while another generates. Raises ModelError."""
-        prompt = self._generator.prompt(question.messages, question.max_tokens)
+        prompt = self._generator.prompt(question.messages, question.max_tokens, question.thinking)
         return TokenCount(question.request_id, len(prompt.ids), prompt.left_out, self._loaded.info.context)
 
     def generate(self, command: Generate, stopped: Callable[[], bool]) -> None:
@@ -124,7 +126,9 @@ class ModelSession:
         before = self._counters()
         with (
             closing(Recorder(command, lambda text: self._emit(Failed("log", text)))) as recorder,
-            closing(self._generator.answer(command.messages, command.sampling, stopped, chat=command.log)) as steps,
+            closing(
+                self._generator.answer(command.messages, command.sampling, stopped, command.thinking, chat=command.log)
+            ) as steps,
         ):
             ready = next(steps)
             assert isinstance(ready, PromptReady)

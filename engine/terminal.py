@@ -6,6 +6,7 @@ import argparse
 import json
 import queue
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from engine.errors import GreenroomError
@@ -28,7 +29,12 @@ from engine.sessions.conversation import new_id, turns
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_conversation
 
+LONGEST = 512  # tokens of an answer, where neither an option nor the model says
 ANSWER_SHUTDOWN = 10.0  # seconds to wait for the engine thread at the end
+
+_OPTIONS = (  # fields of Sampling that have one
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size", "seed", "max_tokens"),
+)
 
 
 class TerminalChat:
@@ -65,9 +71,9 @@ class TerminalChat:
 
     def _check_sampling(self) -> None:
         """Before a log is begun and a model loaded, which takes minutes. Raises OptionError."""
-        from engine.generation.sampling import Sampler
+        from engine.generation.sampling import check_sampling
 
-        Sampler(self._chosen(Sampling()))
+        check_sampling(self._chosen(Sampling(), ()))
 
     def _talk(self) -> None:
         asking = "> " if sys.stdin.isatty() else ""  # what is piped in needs no asking, and what comes out no mark
@@ -118,7 +124,7 @@ class TerminalChat:
             if isinstance(event, Progress) and sys.stderr.isatty():
                 print(f"\r\033[K{event.task}: {event.detail}", end="", file=sys.stderr, flush=True)
             elif isinstance(event, ModelLoaded):
-                self._sampling = self._chosen(event.sampling)
+                self._sampling = self._chosen(event.sampling, event.declared)
                 if sys.stderr.isatty():
                     print("\r\033[K", end="", file=sys.stderr)
                 print(
@@ -126,21 +132,36 @@ class TerminalChat:
                     f"{event.dtype} on {event.device}",
                     file=sys.stderr,
                 )
-                for note in event.notes:
+                for note in (*event.notes, *_declared_in_words(event), *self._about_thinking(event)):
                     print(note, file=sys.stderr)
                 return
 
-    def _chosen(self, advised: Sampling) -> Sampling:
-        """The options given, and the makers' advice for the rest."""
-        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "max_tokens")
-        given = {name: getattr(self._options, name) for name in names}
-        return replace(advised, **{name: value for name, value in given.items() if value is not None})
+    def _chosen(self, advised: Sampling, declared: Sequence[str]) -> Sampling:
+        """The options given, and the makers' advice for the rest. ``declared``: what of it they declare themselves."""
+        if "max_tokens" not in declared:
+            advised = replace(advised, max_tokens=LONGEST)
+        given = {name: getattr(self._options, name) for name in _OPTIONS}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if "max_tokens" in chosen:  # instead of what they say of prompt and answer together, as in transformers
+            chosen["max_length"] = 0
+        return replace(advised, **chosen)
+
+    def _about_thinking(self, event: ModelLoaded) -> list[str]:
+        if self._options.thinking is None or event.thinking in ("on", "off"):
+            return []
+        if event.thinking == "effort":
+            less = "This model's thinking can be shortened, not switched off; it will think as little as it can."
+            return [] if self._options.thinking else [less]
+        return ["This model's chat template has no switch for thinking; --thinking and --no-thinking change nothing."]
 
     def _answer(self, text: str) -> Finished:
         self._add("user", text)
         answer_id = new_id()
         log = str(self._log.path) if self._log else ""
-        self._service.send(Generate(answer_id, tuple(self._messages), self._sampling, log, answer_id, self._leaf or ""))
+        thinking: bool | None = self._options.thinking
+        self._service.send(
+            Generate(answer_id, tuple(self._messages), self._sampling, log, answer_id, self._leaf or "", thinking)
+        )
         while True:
             try:
                 event = self._next(answer_id)
@@ -190,3 +211,8 @@ class TerminalChat:
             if event.request_id or event.doing in ("start", "load"):
                 raise GreenroomError(event.text)
             print(f"greenroom: {event.text}", file=sys.stderr)
+
+
+def _declared_in_words(event: ModelLoaded) -> list[str]:
+    own = [f"{name} {getattr(event.sampling, name):,}" for name in event.declared]
+    return [f"Declared by the model: {', '.join((*own, *event.rules))}."] if own or event.rules else []

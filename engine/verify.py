@@ -11,7 +11,8 @@ from transformers.utils import logging as transformers_logging
 
 from engine.errors import OptionError
 from engine.experience import Experience
-from engine.generation.generate import Decoded, Prefilled, PromptReady, TextGenerator, end_tokens
+from engine.generation.ends import end_tokens
+from engine.generation.generate import Decoded, Prefilled, PromptReady, TextGenerator
 from engine.generation.prompt import prompt_tokens
 from engine.generation.sampling import check_logits
 from engine.kv.past import Past

@@ -20,7 +20,7 @@ FLOORS: tuple[set[str], ...] = (
     {"paths", "messages", "kinds", "version"},
     {"models", "prediction", "sessions", "hardware", "kv"},
     {"experts"},
-    {"dense", "replay"},
+    {"dense", "declared", "replay"},
     {"loading"},
     {"generation"},
     {"telemetry", "recording", "inspection", "experience", "whatif"},

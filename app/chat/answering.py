@@ -63,6 +63,7 @@ class Answering(QObject):
         session: ChatSession,
         prompt: tuple[ChatMessage, ...],
         sampling: Sampling,
+        thinking: bool | None,
         view: AnswerView,
         before: Turn | None = None,
     ) -> None:
@@ -70,7 +71,7 @@ class Answering(QObject):
         assert session.leaf is not None
         live = self.live = LiveAnswer(session, new_id(), session.leaf, view, before)
         self._set_status(self.tr("Reading the prompt…"))
-        self._client.send(Generate(live.id, prompt, sampling, str(session.path), live.id, live.parent))
+        self._client.send(Generate(live.id, prompt, sampling, str(session.path), live.id, live.parent, thinking))
         self.busy_changed.emit(True)
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from app.chat.message_input import Input
 from app.chat.meter import ContextMeter
 from app.panels.parts import plain_tip
 from app.theme import Theme, font, space
-from engine.messages import TokenCount
+from engine.messages import Thinking, TokenCount
 
 
 class Chip(QPushButton):
@@ -69,6 +69,7 @@ class Composer(QWidget):
     stopped = Signal()
     changed = Signal()  # the text, or the files that go along
     options_wanted = Signal()
+    thinking_wanted = Signal(bool)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -80,6 +81,7 @@ class Composer(QWidget):
         self._refused = ""  # what is wrong with files that were given last
         self._outgrown = ""  # what is wrong with the length of it all
         self._style_name = ""
+        self._switch: Thinking = "fixed"
         self.chips = Chips(self)
         self.chips.removed.connect(self._take_out)
         self.chips.hide()
@@ -98,6 +100,11 @@ class Composer(QWidget):
         self.options = QPushButton(self)
         self.options.setProperty("kind", "quiet")
         self.options.clicked.connect(self.options_wanted)
+        self.thinking = QPushButton(self)
+        self.thinking.setProperty("kind", "quiet")
+        self.thinking.setCheckable(True)
+        self.thinking.clicked.connect(self.thinking_wanted)
+        self.thinking.hide()
         self.files = QPushButton(self.tr("Attach…"), self)
         self.files.setProperty("kind", "quiet")
         self.files.setAccessibleName(self.tr("Attach text files"))
@@ -110,6 +117,7 @@ class Composer(QWidget):
         row.setSpacing(space(3))
         row.addWidget(self.meter)
         row.addWidget(self.options)
+        row.addWidget(self.thinking)
         row.addWidget(self.files)
         row.addStretch(1)
         self.hint = QLabel(self)
@@ -143,6 +151,21 @@ class Composer(QWidget):
         self._fit()
         self.options.setAccessibleName(self.tr("How answers are to be: %1").replace("%1", name))
         self.options.setToolTip(plain_tip(details))
+
+    def show_thinking(self, switch: Thinking, on: bool) -> None:
+        """Whether the model's thinking can be switched, and whether it thinks now."""
+        self._switch = switch
+        state = self.tr("on") if on else self.tr("off")
+        if switch == "effort":
+            state = self.tr("long") if on else self.tr("short")
+        self.thinking.setText(self.tr("Thinking: %1").replace("%1", state))
+        self.thinking.setChecked(on)
+        self.thinking.setToolTip(
+            self.tr("How long the model thinks before it answers")
+            if switch == "effort"
+            else self.tr("Whether the model thinks before it answers")
+        )
+        self._fit()
 
     @property
     def text(self) -> str:
@@ -184,7 +207,9 @@ class Composer(QWidget):
         can_send = self._ready and self.has_message and not self._too_long
         self.action.setEnabled(self._busy or can_send)
         keys = self.tr("Esc stops") if self._busy else self.tr("Enter sends, Shift+Enter breaks")
-        taken = sum(w.sizeHint().width() + space(3) for w in (self.meter, self.options, self.files, self.action))
+        in_row = [self.meter, self.options, self.files, self.action]
+        in_row += [self.thinking] if self._switch != "fixed" else []
+        taken = sum(widget.sizeHint().width() + space(3) for widget in in_row)
         fits = self.width() - space(8) - taken > self.hint.fontMetrics().horizontalAdvance(keys)
         self.hint.setText(keys if fits and (self._busy or self.text) else "")
 
@@ -204,14 +229,17 @@ class Composer(QWidget):
         return super().event(event)
 
     def _fit(self) -> None:
-        """Where the row gets too narrow the meter shrinks first, then the button for files goes, then words do."""
+        """Where the row gets too narrow the meter shrinks first, then the button for files goes, then the switch for
+        thinking, which the sheet has as well, then words do."""
         metrics, padding = self.options.fontMetrics(), space(5)
         words = f"{self._style_name} ▾"
         room = self.contentsRect().width() - space(7) - 5 * space(3) - self.action.sizeHint().width()
         left = room - metrics.horizontalAdvance(words) - padding
-        files = self.files.sizeHint().width()
-        self.files.setVisible(left >= self.meter.wide(compact=True) + files)
-        self.meter.set_compact(left < self.meter.wide(compact=False) + files)
+        switch = self.thinking.sizeHint().width() + space(3) if self._switch != "fixed" else 0
+        self.thinking.setVisible(bool(switch) and left >= self.meter.wide(compact=True) + switch)
+        others = self.files.sizeHint().width() + switch
+        self.files.setVisible(left >= self.meter.wide(compact=True) + others)
+        self.meter.set_compact(left < self.meter.wide(compact=False) + others)
         if left < self.meter.wide(compact=True):
             most = room - self.meter.wide(compact=True) - padding - metrics.horizontalAdvance(" ▾")
             words = f"{metrics.elidedText(self._style_name, Qt.TextElideMode.ElideRight, max(space(6), most))} ▾"

@@ -54,6 +54,7 @@ class ChatController(QObject):
         self._folder = folder
         self._program = program
         self.system = ""  # said to the model before everything else
+        self.thinking: bool | None = None  # for a model that can be told; None: as it does unasked
         self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
         self.views = TurnViews(transcript, self.session, self)
@@ -319,7 +320,8 @@ class ChatController(QObject):
 
     def _ask(self, sampling: Sampling, view: AnswerView, before: Turn | None = None) -> None:
         """Have the engine answer the end of the path, or go on with ``before``."""
-        self._answering.ask(self.session, self.prompt(open_end=before is not None), sampling, view, before)
+        prompt = self.prompt(open_end=before is not None)
+        self._answering.ask(self.session, prompt, sampling, self.thinking, view, before)
 
     def stop(self) -> None:
         """Stop the answer under way; what there is of it stays."""

@@ -57,7 +57,7 @@ class PromptCounter(QObject):
         if self._state.model is not None and draft.strip():
             self._asked = new_id()
             most = self._style.style.sampling.max_tokens
-            self._client.send(CountTokens(self._asked, self._chat.prompt(draft), most))
+            self._client.send(CountTokens(self._asked, self._chat.prompt(draft), most, self._chat.thinking))
 
     @Slot(object)
     def _counted(self, count: TokenCount) -> None:

@@ -23,7 +23,11 @@ class Prompt:
 
 
 def fit_prompt(
-    tokenizer: PreTrainedTokenizerBase | None, messages: Sequence[ChatMessage], context: int, answer: int
+    tokenizer: PreTrainedTokenizerBase | None,
+    messages: Sequence[ChatMessage],
+    context: int,
+    answer: int,
+    thinking: bool | None = None,
 ) -> Prompt:
     """The prompt of ``messages``, without its oldest turns where they leave too little room in ``context`` tokens.
 
@@ -33,14 +37,14 @@ def fit_prompt(
     cache, instead of losing one more message each time. Raises ModelError as ``prompt_tokens`` does.
     """
     room = context - min(answer, context // STEPS)
-    ids, notes = prompt_tokens(tokenizer, messages)
+    ids, notes = prompt_tokens(tokenizer, messages, thinking)
     if len(ids) <= room or tokenizer is None:
         return Prompt(ids, tuple(notes))
     system = [message for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]
     best = Prompt(ids, tuple(notes))
     for start in _cuts(tokenizer, turns, context // STEPS):
-        ids, notes = prompt_tokens(tokenizer, [*system, *turns[start:]])
+        ids, notes = prompt_tokens(tokenizer, [*system, *turns[start:]], thinking)
         best = Prompt(ids, (*notes, _note(start)), start)
         if len(ids) <= room:
             break

@@ -12,9 +12,10 @@ import torch
 
 from engine.errors import LIBRARY_MEMORY, Cancelled, MemoryPlanError, OptionError
 from engine.experts.records import PassRecord, Phase, Settled
+from engine.generation.ends import end_tokens
 from engine.generation.fit import Prompt, fit_prompt
 from engine.generation.passes import message_ends, pass_ends
-from engine.generation.sampling import Chooser, Sampler
+from engine.generation.sampling import Chooser, Sampler, answer_limit
 from engine.generation.text import TextStream
 from engine.kv.past import Past
 from engine.kv.pasts import Pasts
@@ -95,22 +96,23 @@ class TextGenerator:
         messages: Sequence[ChatMessage],
         sampling: Sampling,
         stop: Callable[[], bool] = lambda: False,
+        thinking: bool | None = None,
         chooser: Chooser | None = None,
         chat: str = "",
     ) -> Steps:
         """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
         Repeated before a pass that is done again.
 
-        stop: asked between layers; the text so far stays. Raises ModelError, OptionError, MemoryPlanError; the past
-        stays usable.
+        stop: asked between layers; the text so far stays. thinking: for the template's switch; None: as it does it.
+        chooser, chat: as for ``complete``. Raises ModelError, OptionError, MemoryPlanError; the past stays usable.
         """
-        prompt = self.prompt(messages, sampling.max_tokens)
+        prompt = self.prompt(messages, sampling.max_tokens, thinking)
         goes_on = bool(messages) and messages[-1].open
         yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on, chooser, chat)
 
-    def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
+    def prompt(self, messages: Sequence[ChatMessage], max_tokens: int, thinking: bool | None = None) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
-        return fit_prompt(self._loaded.tokenizer, messages, self._loaded.info.context, max_tokens)
+        return fit_prompt(self._loaded.tokenizer, messages, self._loaded.info.context, max_tokens, thinking)
 
     def complete(
         self,
@@ -132,9 +134,10 @@ class TextGenerator:
                 f"The conversation has {len(prompt):,} tokens and the context holds {context:,}. Start a new chat, "
                 "shorten the text, or load the model with a longer context."
             )
-        sampler = Sampler(sampling)
+        limit = answer_limit(sampling, len(prompt), context)
+        declared, tokenizer = self._loaded.model.generation_config, self._loaded.tokenizer
+        sampler = Sampler(sampling, declared, self._ends, len(prompt), limit, tokenizer)
         chooser = chooser or sampler
-        limit = min(sampling.max_tokens, context - len(prompt))
         reused = self.pasts.turn_to(prompt, chat)
         runtime = self._loaded.runtime
         runtime.begin_answer(new_chat=reused == 0)
@@ -156,6 +159,9 @@ class TextGenerator:
                 clock.token(count)
                 yield Decoded(stream.push(token) if stream else "", count, record)
                 record = None
+                if (over := sampler.over(self.past.tokens, token)) is not None:
+                    reason = over
+                    break
                 if count == limit:
                     break
                 if stop():
@@ -253,13 +259,3 @@ class _Clock:
             prefill_seconds=self._prefill_end - self._began,
             decode_seconds=self._last - self._prefill_end,
         )
-
-
-def end_tokens(loaded: LoadedModel) -> set[int]:
-    """All end-of-turn tokens the model declares, in any of the three places where models do."""
-    found: set[int] = set()
-    text_config = loaded.model.config.get_text_config()
-    for holder in (loaded.model.generation_config, loaded.model.config, text_config, loaded.tokenizer):
-        value = getattr(holder, "eos_token_id", None)
-        found.update(value if isinstance(value, list | tuple) else [] if value is None else [value])
-    return found

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import ModelError
+from engine.generation.template import FAULTS, TextLostError, chat_template
 from engine.messages import ChatMessage
 
 
 def prompt_tokens(
-    tokenizer: PreTrainedTokenizerBase | None, messages: Sequence[ChatMessage]
+    tokenizer: PreTrainedTokenizerBase | None, messages: Sequence[ChatMessage], thinking: bool | None = None
 ) -> tuple[list[int], list[str]]:
     """Token ids of the whole prompt, and notes on what the template would not take.
 
@@ -23,7 +23,8 @@ def prompt_tokens(
 
     A template that refuses a system role gets the system text at the head of the first user message; one that demands
     alternation gets neighbours of one role joined; without a template the texts follow each other as they are.
-    Raises ModelError when there is no tokenizer, or the template fails in every form.
+    thinking: for the template's switch, where it has one; None: as the template does it.
+    Raises ModelError when there is no tokenizer, or the template fails in every form or would lose a message's text.
     """
     messages = [replace(message, text=whole_characters(message.text)) for message in messages]
     written = messages[-1].text if messages and messages[-1].open else ""
@@ -31,19 +32,26 @@ def prompt_tokens(
         messages = messages[:-1]
     if tokenizer is None:
         raise ModelError("This model has no tokenizer, so it cannot chat. Add the tokenizer files to its folder.")
-    if not tokenizer.chat_template:
+    template, _ = chat_template(tokenizer)
+    if template is None:
         text = "\n".join(message.text for message in messages) + written
         ids = tokenizer(text)["input_ids"]
         return list(ids), []
     first_error: Exception | None = None
     for messages_now, notes in _forms(messages):
-        turns = [{"role": message.role, "content": message.text} for message in messages_now]
         try:
-            text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        except (TemplateError, TypeError, ValueError) as error:
+            text = template.render(tokenizer, messages_now, thinking)
+        except TextLostError:
+            continue
+        except FAULTS as error:
             first_error = first_error or error
             continue
         return list(tokenizer(text + written, add_special_tokens=False)["input_ids"]), notes
+    if first_error is None:
+        raise ModelError(
+            "The model's chat template leaves out what you wrote, however it is given. Put another one into its folder "
+            "as chat_template.jinja."
+        )
     raise ModelError(f"The model's chat template refuses this conversation: {first_error}")
 
 

@@ -10,6 +10,10 @@ from engine.messages.experts import CacheCounters
 FinishReason = Literal["end", "length", "stopped", "error"]
 Role = Literal["system", "user", "assistant"]
 
+# Whether a model's thinking before its answer can be switched: not at all; yes, and unasked it is on, or off; it can be
+# told to think less, but not to stop.
+Thinking = Literal["fixed", "on", "off", "effort"]
+
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
@@ -25,15 +29,24 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. ``temperature`` 0 is greedy and ignores the rest but the repetition penalty."""
+    """How the next token is chosen; each field as transformers' GenerationConfig has it.
+
+    ``temperature`` 0 is greedy and ignores the rest but the repetition penalty, the repeats and the lengths.
+    """
 
     temperature: float = 0.7
     top_p: float = 0.95
     top_k: int = 0  # 0: off
     min_p: float = 0.0  # 0: off
     repetition_penalty: float = 1.0  # 1: off
+    no_repeat_ngram_size: int = 0  # no run of so many tokens is written twice; 0: off
+    typical_p: float = 1.0  # 1: off
+    top_h: float = 0.0  # 0: off
+    epsilon_cutoff: float = 0.0  # 0: off
+    eta_cutoff: float = 0.0  # 0: off
     seed: int | None = None  # None: a new one each time, reported in Finished
     max_tokens: int = 1024
+    max_length: int = 0  # of prompt and answer together, where the prompt leaves any; 0: off
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,7 @@ class Generate:
 
     log: path of the conversation's session log, to which the engine appends the answer as it streams and what every
     forward pass did; "" writes nothing. answer_id/parent_id: the ids the answer gets in that log.
+    thinking: for the model's switch, if it has one (``ModelLoaded.thinking``); None: as it does unasked.
     """
 
     request_id: str
@@ -52,6 +66,7 @@ class Generate:
     log: str = ""
     answer_id: str = ""
     parent_id: str = ""
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +81,13 @@ class Stop:
 class CountTokens:
     """How long would the prompt of ``messages`` be? ``TokenCount`` answers, also while generating.
 
-    max_tokens: the room that the answer would like, as in Sampling.
+    max_tokens: the room that the answer would like, as in Sampling. thinking: as in Generate.
     """
 
     request_id: str
     messages: tuple[ChatMessage, ...]
     max_tokens: int = 1024
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.messages.chat import Sampling
+from engine.messages.chat import Sampling, Thinking
 from engine.messages.choices import DEFAULT_POLICY, DEFAULT_PREDICTOR, Prefetch, ReadMode
 from engine.messages.memory import MemoryPlanned
 
@@ -155,6 +155,9 @@ class ModelLoaded:
     notes: tuple[str, ...] = ()  # what the user should know, in sentences
     seconds: float = 0.0
     sampling: Sampling = field(default_factory=Sampling)  # what the model's makers advise
+    declared: tuple[str, ...] = ()  # which fields of it they declare; the others are defaults
+    rules: tuple[str, ...] = ()  # what else they declare, which holds whatever the user sets; in words
+    thinking: Thinking = "fixed"  # before the answer, by the chat template's switch
     predictor: str = "none"
     prefetch: Prefetch = "off"
     reads: str = ""  # how experts are read from disk, in words: "direct, 2 in flight"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.answer_style import AnswerStyle, in_words
+from app.answer_style import AnswerStyle, declared_in_words, in_words
 from app.settings import Settings
 from engine.messages import Sampling
 from tests.app.conftest import LOADED
@@ -131,3 +131,56 @@ def test_what_was_set_before_there_was_a_model_holds_for_new_ones(tmp_path: Path
     assert (style.preset, style.style.system) == ("advised", "")
     style.set_model(FIRST)
     assert (style.preset, style.style.system) == ("creative", "")
+
+
+def test_the_length_that_a_model_declares_is_its_own_until_one_says_otherwise(style: AnswerStyle) -> None:
+    both = Sampling(temperature=0.0, max_tokens=300, max_length=300)
+    style.set_model(replace(FIRST, sampling=both, declared=("max_tokens", "temperature")))
+    assert style.style.sampling == both
+    style.set("max_tokens", 400)
+    assert style.style.sampling == replace(both, max_tokens=400, max_length=0)  # as in transformers
+    style.choose("balanced")
+    assert style.style.sampling.max_tokens == 1024
+
+
+def test_what_is_declared_is_said_whatever_one_sets(style: AnswerStyle) -> None:
+    assert declared_in_words(style) == ""
+    declared = replace(FIRST, declared=("temperature", "top_k"), rules=("3 banned words",))
+    style.set_model(declared)
+    style.set("temperature", 1.3)
+    assert declared_in_words(style).replace("\u00a0", " ") == (
+        "Declared by the model: temperature 0.6, top-k 20, 3 banned words."
+    )
+
+
+def test_rare_settings_of_a_model_end_with_its_preset_and_stay_in_one_made_of_them(style: AnswerStyle) -> None:
+    style.set_model(replace(FIRST, sampling=replace(ADVISED, typical_p=0.9), declared=("typical_p",)))
+    style.save_as("Mine")
+    assert style.style.sampling.typical_p == 0.9
+    style.set_model(OTHER)
+    style.choose("Mine")
+    assert style.style.sampling.typical_p == 0.9
+    style.choose("balanced")
+    assert style.style.sampling.typical_p == 1.0
+
+
+def test_thinking_is_switched_for_one_model_and_outlives_a_change_of_preset(style: AnswerStyle, tmp_path: Path) -> None:
+    assert (style.thinking, style.switch) == (None, "fixed")
+    style.switch_thinking(False)
+    assert style.thinking is None  # there is no switch
+    style.set_model(replace(OTHER, thinking="on"))
+    assert (style.thinks, style.thinking) == (True, None)
+    style.switch_thinking(False)
+    style.choose("creative")
+    style.set("temperature", 0.3)
+    style.reset()
+    assert (style.thinks, style.thinking, style.changed_fields) == (False, False, ())
+    again = AnswerStyle(Settings(tmp_path / "settings.json"))
+    again.set_model(replace(OTHER, thinking="on"))
+    assert again.thinking is False
+    again.switch_thinking(True)
+    assert again.thinking is None  # as it does unasked
+    again.set_model(replace(LOADED, source="third", thinking="off"))
+    assert not again.thinks
+    again.switch_thinking(True)
+    assert again.thinking is True

@@ -287,3 +287,46 @@ def test_a_system_prompt_under_the_keys_is_kept_when_the_window_closes(bench: Be
     QTest.keyClicks(window.sheet.system, "Be brief.")
     bench.close()
     assert bench.settings.model_styles["demo"]["system"] == "Be brief."
+
+
+def test_thinking_is_switched_beside_the_message_and_in_the_sheet(bench: Bench, qtbot) -> None:
+    bench.engine.refuse = replace(LOADED, thinking="on")
+    window = opened(bench)
+    composer, sheet = window.composer, window.sheet
+    assert (composer.thinking.text(), sheet.thinking.isChecked()) == ("Thinking: on", True)
+    QTest.mouseClick(composer.thinking, Qt.MouseButton.LeftButton)
+    assert (composer.thinking.text(), sheet.thinking.isChecked()) == ("Thinking: off", False)
+    ask(window, "Hello")
+    assert bench.engine.asked.thinking is False
+    bench.engine.answer("Hi.")
+    qtbot.waitUntil(lambda: not window.chat.busy)
+    QTest.mouseClick(sheet.thinking, Qt.MouseButton.LeftButton)
+    assert composer.thinking.isChecked()
+    ask(window, "Hello")
+    assert bench.engine.asked.thinking is None  # as the model does unasked
+
+
+def test_a_model_without_a_switch_for_thinking_shows_none(bench: Bench) -> None:
+    window = opened(bench)
+    assert not window.composer.thinking.isVisible() and not window.sheet.thinking.isVisible()
+    assert not window.sheet.declared.isVisible()
+
+
+def test_the_length_of_a_prompt_is_counted_with_thinking_as_chosen(bench: Bench, qtbot) -> None:
+    bench.engine.refuse = replace(LOADED, thinking="off")
+    window = bench.start()
+    QTest.keyClicks(window.composer.input, "Hello")
+    QTest.mouseClick(window.composer.thinking, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: any(isinstance(command, CountTokens) for command in bench.engine.sent))
+    counted = [command for command in bench.engine.sent if isinstance(command, CountTokens)]
+    assert counted[-1].thinking is True
+
+
+def test_where_the_row_is_narrow_the_switch_is_in_the_sheet_alone(bench: Bench, qtbot) -> None:
+    bench.engine.refuse = replace(LOADED, thinking="effort", declared=("temperature",))
+    window = opened(bench)
+    assert window.composer.thinking.text() == "Thinking: long"
+    assert "temperature" in window.sheet.declared.text()
+    window.composer.setFixedWidth(280)
+    qtbot.waitUntil(lambda: not window.composer.thinking.isVisible())
+    assert window.sheet.thinking.isVisible()

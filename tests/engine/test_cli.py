@@ -13,7 +13,7 @@ import pytest
 from engine.cli import READER_GONE, main
 from engine.messages import POLICIES, PREDICTORS
 from engine.sessions.reader import read_conversation, recount
-from tests.families import make_tiny
+from tests.families import copy_model, make_tiny
 
 
 def _json(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -79,6 +79,38 @@ def test_same_seed_gives_the_same_answer(tiny_chat_model: Path, capsys: pytest.C
         assert main([*command, "--experts", experts]) == 0
         answers.append(_json(capsys)["text"])
     assert answers[0] == answers[1]
+
+
+def test_thinking_is_switched_off_where_the_template_knows_how(
+    tiny_chat_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_model(tiny_chat_model, tmp_path / "thinks")
+    switch = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text() + switch)
+    ask = ["--prompt", "Hi", "--max-tokens", "1", "--temperature", "0", "--json"]
+    lengths = []
+    for options in ([], ["--thinking"], ["--no-thinking"]):
+        assert main(["chat", str(folder), *ask, *options]) == 0
+        lengths.append(_json(capsys)["timings"]["prompt_tokens"])  # type: ignore[index]
+    assert lengths[0] == lengths[1] < lengths[2]
+    assert main(["chat", str(tiny_chat_model), *ask, "--no-thinking"]) == 0
+    assert "has no switch for thinking" in capsys.readouterr().err
+
+
+def test_what_a_model_declares_is_told_and_holds_unless_an_option_says_otherwise(
+    tiny_chat_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_model(tiny_chat_model, tmp_path / "declares")
+    everything = list(range(384))
+    declared = {"max_new_tokens": 3, "suppress_tokens": everything[:-1], "eos_token_id": 0, "num_beams": 4}
+    (folder / "generation_config.json").write_text(json.dumps(declared))
+    for options, tokens in (([], 3), (["--max-tokens", "5", "--temperature", "1"], 5)):
+        assert main(["chat", str(folder), "--prompt", "Hi", "--json", *options]) == 0
+        shown = capsys.readouterr()
+        assert json.loads(shown.out)["timings"]["answer_tokens"] == tokens
+        assert "Declared by the model: max_tokens 3, temperature 0.0, 383 banned tokens." in shown.err
+        assert "beam search" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from engine import loading
 from engine.errors import Cancelled, MemoryPlanError
 from engine.experts.store import DiskStore
 from engine.loading import load
-from engine.messages import LoadModel, Sampling
+from engine.messages import LoadModel
 from tests.machine import free_ram
 
 
@@ -47,7 +46,7 @@ def test_a_budget_beyond_the_memory_is_refused_in_words(tiny_chat_model: Path, m
         load(LoadModel(str(tiny_chat_model), experts="100%"))
 
 
-@pytest.mark.parametrize("step", ["attach", "load_tokenizer", "advised_sampling"])
+@pytest.mark.parametrize("step", ["attach", "load_tokenizer", "ModelLoaded"])
 def test_a_fault_after_the_slots_are_made_closes_what_was_opened(
     tiny_chat_model: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -55,7 +54,7 @@ def test_a_fault_after_the_slots_are_made_closes_what_was_opened(
     honest = DiskStore.close
     monkeypatch.setattr(DiskStore, "close", lambda self: closed.append(self) or honest(self))
 
-    def fails(*arguments: object) -> None:
+    def fails(*arguments: object, **named: object) -> None:
         raise RuntimeError("no such thing")
 
     monkeypatch.setattr(loading, step, fails)
@@ -94,18 +93,3 @@ def test_computing_precision_can_be_chosen(tiny_chat_model: Path) -> None:
         assert next(loaded.model.parameters()).dtype == torch.bfloat16
     finally:
         loaded.close()
-
-
-def test_makers_advice_on_sampling_is_taken_where_it_is_usable(tiny_chat_model: Path, tmp_path: Path) -> None:
-    def advised(advice: dict[str, object]) -> Sampling:
-        folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
-        shutil.copytree(tiny_chat_model, folder)
-        (folder / "generation_config.json").write_text(json.dumps(advice))
-        loaded = load(LoadModel(str(folder)))
-        loaded.close()
-        return loaded.info.sampling
-
-    assert advised({"do_sample": True, "temperature": 0.2, "top_p": 0.9}) == Sampling(temperature=0.2, top_p=0.9)
-    assert advised({"do_sample": True, "temperature": 0.6, "top_k": 20}) == Sampling(temperature=0.6, top_k=20)
-    assert advised({"temperature": 0.2}) == Sampling()  # advice to be greedy is no advice
-    assert advised({}) == Sampling()

@@ -162,7 +162,7 @@ def test_end_token_ends_the_answer_and_gives_no_text(loaded: LoadedModel) -> Non
 
 
 def test_declared_end_tokens_are_all_honoured(loaded: LoadedModel) -> None:
-    from engine.generation.generate import end_tokens
+    from engine.generation.ends import end_tokens
 
     assert loaded.tokenizer is not None
     assert loaded.tokenizer.eos_token_id in end_tokens(loaded)

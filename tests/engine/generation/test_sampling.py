@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from engine.errors import ModelError, OptionError
-from engine.generation.sampling import Sampler
+from engine.generation.sampling import Sampler, answer_limit
 from engine.messages import Sampling
 
 LOGITS = torch.tensor([0.5, 3.0, -2.0, 2.999])
@@ -41,7 +42,7 @@ def test_tokens_that_a_model_rules_out_are_no_fault() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, float("nan")) for name in ("temperature", "top_p", "min_p", "repetition_penalty")]
+    [(name, float("nan")) for name in ("temperature", "top_p", "min_p", "typical_p", "top_h", "repetition_penalty")]
     + [("temperature", float("inf")), ("repetition_penalty", float("inf")), ("seed", 2**64), ("seed", -(2**63) - 1)],
 )
 def test_numbers_that_mean_nothing_are_refused_by_name(name: str, value: float) -> None:
@@ -53,3 +54,21 @@ def test_numbers_that_mean_nothing_are_refused_by_name(name: str, value: float) 
 def test_a_penalty_that_leaves_nothing_is_told(temperature: float) -> None:
     with pytest.raises(OptionError, match="repetition penalty"):
         Sampler(Sampling(temperature=temperature, repetition_penalty=1e-39)).choose(LOGITS, [1])
+
+
+def test_a_model_that_declares_to_bear_nonsense_is_answered_from_the_rest() -> None:
+    """As transformers does it: NaN counts as 0, infinity as the largest number there is."""
+    logits = torch.tensor([-1.0, torch.nan, -2.0])
+    declared = GenerationConfig(remove_invalid_values=True)
+    assert Sampler(Sampling(temperature=0), declared).choose(logits, [0]) == 1
+
+
+def test_time_that_is_up_ends_an_answer_as_its_length_does() -> None:
+    assert Sampler(Sampling(), GenerationConfig(max_time=1e-9)).over([1, 2], 3) == "length"
+    assert Sampler(Sampling(), GenerationConfig(max_time=1e9)).over([1, 2], 3) is None
+
+
+def test_what_prompt_and_answer_may_have_together_holds_where_the_prompt_leaves_any() -> None:
+    sampling = Sampling(max_tokens=50, max_length=60)
+    assert [answer_limit(sampling, prompt, 1000) for prompt in (5, 20, 60, 80)] == [50, 40, 50, 50]
+    assert answer_limit(sampling, 90, 100) == 10

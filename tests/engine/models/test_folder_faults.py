@@ -306,11 +306,6 @@ def test_bytes_after_the_last_tensor(folder: Path) -> None:
     assert "64 bytes that belong to no tensor" in refusal(folder)
 
 
-def test_advice_that_is_no_table(folder: Path) -> None:
-    (folder / "generation_config.json").write_text("[1]", "utf-8")
-    assert "transformers could not load" in refusal(folder)
-
-
 def test_an_expert_missing_in_the_middle_is_named(folder: Path) -> None:
     remove(folder, "layers.1.mlp.experts.3.")
     text = refusal(folder)
