@@ -208,36 +208,37 @@ _MORE: dict[str, dict[str, Any]] = {
 
 MORE_FAMILIES = tuple(_MORE)
 
-# Mixture-of-Experts families whose experts do not go through the registry; refused by name.
-_REFUSED: dict[str, dict[str, Any]] = {
+# Off the registry: an adapter gives their experts its shape (engine/models/adapters).
+_ADAPTED: dict[str, dict[str, Any]] = {
     "dbrx": {
         "d_model": 32,
         "n_heads": 4,
         "n_layers": 2,
         "max_seq_len": 128,
         "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": EXPERTS, "moe_top_k": TOP_K},
-        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 2.0},
     },
-    "doge": {"is_moe": True},
+    "doge": {"is_moe": True, "num_experts": 16},  # the square of a number of keys
     "jetmoe": {},
     "llama4_text": {"intermediate_size_mlp": 48},
     "longcat_flash": {
         "num_layers": 2,
         "num_key_value_heads": 4,
+        "head_dim": 4,
         "ffn_hidden_size": 24,
         "expert_ffn_hidden_size": 16,
         "zero_expert_num": 4,
     },
 }
 
-REFUSED_FAMILIES = tuple(_REFUSED)
+ADAPTED_FAMILIES = tuple(_ADAPTED)
 
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
     """A config of ``family`` for a model of about 100,000 parameters; ``changes`` win over everything."""
     declared = CONFIG_MAPPING[family].__dataclass_fields__
     values = {name: value for name, value in _COMMON.items() if name in declared}
-    return AutoConfig.for_model(family, **(values | (_OWN | _MORE | _REFUSED).get(family, {}) | changes))
+    return AutoConfig.for_model(family, **(values | (_OWN | _MORE | _ADAPTED).get(family, {}) | changes))
 
 
 def make_tiny(
@@ -264,6 +265,11 @@ def make_tiny(
     if tokenizer:
         tiny_tokenizer(folder)
     return folder
+
+
+def stock(folder: Path) -> PreTrainedModel:
+    """transformers' own model of a folder, in float32, fully resident, with its own eager expert loop."""
+    return AutoModelForCausalLM.from_pretrained(folder, experts_implementation="eager", dtype=torch.float32).eval()
 
 
 def make_tiny_with_vision(family: str, folder: Path) -> Path:

@@ -28,6 +28,7 @@ from transformers.core_model_loading import (
 )
 
 from engine.errors import ModelError
+from engine.models.adapters import as_stored, conversions_of
 from engine.models.folder import ModelFolder
 from engine.models.headers import TensorRef
 from engine.models.skeleton import ExpertsModule, Skeleton
@@ -94,7 +95,7 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
     if not skeleton.experts:
         raise _no_experts(skeleton)
     skeleton.check_top_k()
-    mapping = get_model_conversion_mapping(model)
+    mapping = [*get_model_conversion_mapping(model), *conversions_of(model)]
     renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
     converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
     by_pattern = {pattern: entry for entry in converters for pattern in entry.source_patterns}
@@ -102,13 +103,14 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
 
     # target parameter -> (converter, {source pattern: tensors in natural order})
     found: dict[str, tuple[WeightConverter | None, dict[str, list[TensorRef]]]] = {}
-    for key in sorted(folder.tensors, key=dot_natural_key):
+    stored_tensors = as_stored(folder.tensors, model)
+    for key in sorted(stored_tensors, key=dot_natural_key):
         target, pattern = rename_source_key(key, renamings, converters, model.base_model_prefix, names)
         if target not in names and key in names:
             target, pattern = rename_source_key(key, [], [], model.base_model_prefix, names)
         converter = by_pattern[pattern] if pattern is not None else None
         _, tensors = found.setdefault(target, (converter, {}))
-        tensors.setdefault(pattern if pattern is not None else key, []).append(folder.tensors[key])
+        tensors.setdefault(pattern if pattern is not None else key, []).append(stored_tensors[key])
 
     _check_dense_shapes(found, model)
     foreign = [key for target, (_, tensors) in found.items() if target not in names for key in _keys(tensors)]

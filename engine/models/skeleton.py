@@ -1,12 +1,14 @@
 """A model without its routed experts: the class that loads everything else, and the shapes of what it left out.
 
-Works for every architecture whose experts go through ``transformers.integrations.moe``; no per-model code.
+Works for every architecture whose experts go through ``transformers.integrations.moe``, without per-model code; where
+they do not, an adapter brings them to that shape (engine/models/adapters).
 """
 
 from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,10 +19,19 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from engine.errors import ModelError
+from engine.models.adapters import adapt
 from engine.models.folder import ModelFolder
 
 # what configs call "experts per token"
-TOP_K_NAMES = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "top_k")
+TOP_K_NAMES = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "moe_topk",
+    "moe_top_k",
+    "moe_k",
+    "top_k_experts",
+    "top_k",
+)
 
 # what the memory plan counts with, and the least that each may be; of the others, those that do not fit the weights'
 # own sizes are found out by that
@@ -79,9 +90,8 @@ class Skeleton:
 
     def check_top_k(self) -> None:
         """Raise ModelError when the config wants more experts for a token than there are, or none."""
-        text_config, most = self.config.get_text_config(), max(module.num_experts for module in self.experts)
-        for name in TOP_K_NAMES:
-            value = getattr(text_config, name, None)
+        most = max(module.num_experts for module in self.experts)
+        for name, value in self._said_top_k():
             wanted = value if isinstance(value, list | tuple) else [] if value is None else [value]
             # "top_k" alone may be a sampling setting, as older configs have it
             if name != "top_k" and not all(isinstance(count, int) and 1 <= count <= most for count in wanted):
@@ -93,14 +103,18 @@ class Skeleton:
     @property
     def top_k(self) -> int:
         """Experts per token, as the config says; 0 where it does not say."""
-        text_config = self.config.get_text_config()
-        for name in TOP_K_NAMES:
-            value = getattr(text_config, name, None)
+        for _, value in self._said_top_k():
             if isinstance(value, list | tuple):
                 value = max(value, default=0)
             if isinstance(value, int) and value:
                 return value
         return 0
+
+    def _said_top_k(self) -> Iterator[tuple[str, Any]]:
+        """(name, value) in the config, and in the part of it that is about feed-forward layers, where it has one."""
+        text_config = self.config.get_text_config()
+        for config in (text_config, getattr(text_config, "ffn_config", None)):
+            yield from ((name, getattr(config, name, None)) for name in TOP_K_NAMES)
 
 
 # transformers imports a family's modules when they are first asked for; two threads that ask at once (one loads, one
@@ -142,6 +156,7 @@ def make_skeleton(config: PretrainedConfig) -> Skeleton:
 
     def __init__(self: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
         parent.__init__(self, *args, **kwargs)
+        adapt(self)
         skeleton.state_names = set(self.state_dict())
         skeleton.experts = [_strip(path, module) for path, module in _experts_modules(self)]
 
