@@ -21,6 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from engine.errors import ModelError
 from engine.models.adapters import adapt
 from engine.models.folder import ModelFolder
+from engine.models.own import offer
 
 # what configs call "experts per token"
 TOP_K_NAMES = (
@@ -124,6 +125,8 @@ _importing = threading.Lock()
 
 def load_config(folder: ModelFolder) -> PretrainedConfig:
     """The folder's config as transformers reads it; remote code is never run."""
+    with _importing:
+        offer(folder.family)
     if folder.family not in CONFIG_MAPPING:
         if "auto_map" in folder.config:
             raise ModelError(
