@@ -235,16 +235,14 @@ def _is_plain(converter: WeightConverter | None) -> bool:
     """True when the expert in the module's layout is just its tensors' bytes one after the other."""
     if converter is None:
         return True
-    operations = converter.operations
-    stack = isinstance(operations[0], MergeModulelist) and operations[0].dim == 0
+    first, *joins = converter.operations
+    if not (isinstance(first, MergeModulelist) and first.dim == 0):  # else the checkpoint has them stacked already
+        joins = converter.operations
     # of a stack [experts, rows, columns], dim 1 is the first of one expert: joined there, rows follow rows
-    joined = len(operations) == 1 or (
-        len(operations) == 2
-        and type(operations[1]) is Concatenate
-        and operations[1].dim == 1
-        and operations[1].num_shards_attribute is None
+    joined = all(
+        type(join) is Concatenate and join.dim == 1 and join.num_shards_attribute is None for join in joins
     )
-    return stack and joined and len(converter.target_patterns) == 1
+    return len(joins) <= 1 and joined and len(converter.target_patterns) == 1
 
 
 def _check_count(target: str, refs: list[TensorRef], count: int) -> None:

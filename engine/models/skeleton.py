@@ -169,6 +169,10 @@ def make_skeleton(config: PretrainedConfig) -> Skeleton:
 
 
 def _check_sizes(text_config: PretrainedConfig) -> None:
+    if text_config.is_heterogeneous:  # layers with sizes of their own: the whole model's config does not say them
+        for layer in text_config.per_layer_config[:]:
+            _check_sizes(layer)
+        return
     for name, least in SIZES.items():
         value = getattr(text_config, name, None)
         if value is None or isinstance(value, list | tuple):  # unknown; one for each layer
