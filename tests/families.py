@@ -24,6 +24,8 @@ from transformers import (
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from engine.models.own import offer
+
 EXPERTS = 8
 TOP_K = 2
 CHAT_VOCABULARY = 384
@@ -208,14 +210,16 @@ _MORE: dict[str, dict[str, Any]] = {
 
 MORE_FAMILIES = tuple(_MORE)
 
-# Off the registry: an adapter gives their experts its shape (engine/models/adapters).
+# Off the registry: an adapter gives their experts its shape (engine/models/adapters), or the whole model is ours
+# (engine/models/own).
 _ADAPTED: dict[str, dict[str, Any]] = {
+    "arctic": {"moe_layer_frequency": 1, "parallel_attn_mlp_res": True},
     "dbrx": {
         "d_model": 32,
         "n_heads": 4,
         "n_layers": 2,
         "max_seq_len": 128,
-        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": EXPERTS, "moe_top_k": TOP_K},
+        "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": EXPERTS, "moe_top_k": TOP_K},
         "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 2.0},
     },
     "doge": {"is_moe": True, "num_experts": 16},  # the square of a number of keys
@@ -236,6 +240,7 @@ ADAPTED_FAMILIES = tuple(_ADAPTED)
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
     """A config of ``family`` for a model of about 100,000 parameters; ``changes`` win over everything."""
+    offer(family)
     declared = CONFIG_MAPPING[family].__dataclass_fields__
     values = {name: value for name, value in _COMMON.items() if name in declared}
     return AutoConfig.for_model(family, **(values | (_OWN | _MORE | _ADAPTED).get(family, {}) | changes))
@@ -268,7 +273,7 @@ def make_tiny(
 
 
 def stock(folder: Path) -> PreTrainedModel:
-    """transformers' own model of a folder, in float32, fully resident, with its own eager expert loop."""
+    """transformers' own model of a checkpoint, fully resident, with its own eager expert loop."""
     return AutoModelForCausalLM.from_pretrained(folder, experts_implementation="eager", dtype=torch.float32).eval()
 
 

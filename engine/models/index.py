@@ -239,9 +239,7 @@ def _is_plain(converter: WeightConverter | None) -> bool:
     if not (isinstance(first, MergeModulelist) and first.dim == 0):  # else the checkpoint has them stacked already
         joins = converter.operations
     # of a stack [experts, rows, columns], dim 1 is the first of one expert: joined there, rows follow rows
-    joined = all(
-        type(join) is Concatenate and join.dim == 1 and join.num_shards_attribute is None for join in joins
-    )
+    joined = all(type(join) is Concatenate and join.dim == 1 and join.num_shards_attribute is None for join in joins)
     return len(joins) <= 1 and joined and len(converter.target_patterns) == 1
 
 

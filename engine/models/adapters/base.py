@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
-from transformers.core_model_loading import WeightTransform
+from transformers.core_model_loading import Concatenate, MergeModulelist, WeightConverter, WeightTransform
 from transformers.integrations.moe import use_experts_implementation
 
 from engine.models.headers import TensorRef
@@ -46,29 +46,39 @@ class AdaptedBlock(nn.Module):
 @use_experts_implementation
 class Experts(nn.Module):
     """A layer's routed experts, as the registry has them: ``gate_up_proj [experts, 2 * inner, hidden]`` and
-    ``down_proj [experts, hidden, inner]``. The function that the config names computes them.
-
-    transposed: names of parameters that are stored the other way round, ``[..., columns, rows]``. weighs_input: the
-    router's weight is put on what an expert is given, not on what it returns.
-    """
-
-    transposed: ClassVar[frozenset[str]] = frozenset()
-    weighs_input: ClassVar[bool] = False
+    ``down_proj [experts, hidden, inner]``. The function that the config names computes them."""
 
     def __init__(
         self,
         config: PretrainedConfig,
         num_experts: int,
         act_fn: Callable[[Tensor], Tensor],
-        **shapes: tuple[int, ...],
+        shapes: Mapping[str, tuple[int, ...]],
+        transposed: Iterable[str] = (),
+        weighs_input: bool = False,
     ) -> None:
-        """config: names the function. shapes: of ONE expert's parameters, by name."""
+        """config: names the function. shapes: of ONE expert's parameters, by name. transposed: names of those that are
+        stored the other way round. weighs_input: the router's weight is put on what an expert is given, not on what it
+        returns."""
         super().__init__()
         self.num_experts = num_experts
         self.act_fn = act_fn
+        self.transposed = frozenset(transposed)
+        self.weighs_input = weighs_input
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(num_experts, *shape)))
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """``[tokens, hidden]``, ``[tokens, k]``, ``[tokens, k]`` -> ``[tokens, hidden]``."""
         raise RuntimeError("the config names no function that computes experts")
+
+
+@use_experts_implementation(has_gate=False)
+class UngatedExperts(Experts):
+    """Likewise, with ``up_proj [experts, inner, hidden]`` in the place of ``gate_up_proj``."""
+
+
+def rows_joined(sources: list[str], target: str) -> WeightConverter:
+    """Tensors ``[experts, rows, columns]`` of the checkpoint, or one for each expert, whose rows follow each other in
+    the ``target``. Patterns are those of transformers."""
+    return WeightConverter(sources, target, [MergeModulelist(dim=0), Concatenate(dim=1)])

@@ -7,21 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
-from transformers.core_model_loading import (
-    Concatenate,
-    MergeModulelist,
-    WeightConverter,
-    WeightRenaming,
-    WeightTransform,
-)
+from transformers.core_model_loading import WeightRenaming, WeightTransform
 from transformers.models.dbrx.modeling_dbrx import DbrxFFN
 
-from engine.models.adapters.base import AdaptedBlock, Experts
+from engine.models.adapters.base import AdaptedBlock, Experts, rows_joined
 from engine.models.headers import TensorRef
-
-
-class DbrxExperts(Experts):
-    transposed = frozenset({"down_proj"})
 
 
 class DbrxRouter(nn.Module):
@@ -49,16 +39,16 @@ class DbrxBlock(AdaptedBlock):
         self.router = DbrxRouter(stock)
         inner, width = glu.ffn_hidden_size, glu.hidden_size
         shapes = {"gate_up_proj": (2 * inner, width), "down_proj": (inner, width)}
-        self.experts = DbrxExperts(config, stock.experts.num_experts, glu.activation_fn, **shapes)
+        count = stock.experts.num_experts
+        self.experts = Experts(config, count, glu.activation_fn, shapes, transposed=["down_proj"])
 
     def forward(self, hidden: Tensor) -> Tensor:
         _, weights, index = self.router(hidden)
         return self.experts(hidden.reshape(-1, hidden.shape[-1]), index, weights).view_as(hidden)
 
     def conversions(self) -> list[WeightTransform]:
-        stacked = [MergeModulelist(dim=0), Concatenate(dim=1)]
         return [
-            WeightConverter([r"experts\.mlp\.w1", r"experts\.mlp\.v1"], "experts.gate_up_proj", stacked),
+            rows_joined([r"experts\.mlp\.w1", r"experts\.mlp\.v1"], "experts.gate_up_proj"),
             WeightRenaming(r"experts\.mlp\.w2", "experts.down_proj"),
         ]
 

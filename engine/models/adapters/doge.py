@@ -9,15 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import PretrainedConfig
 from transformers.core_model_loading import WeightRenaming, WeightTransform
-from transformers.integrations.moe import use_experts_implementation
 from transformers.models.doge.modeling_doge import DogeCDMoE
 
-from engine.models.adapters.base import AdaptedBlock, Experts
-
-
-@use_experts_implementation(has_gate=False)
-class DogeExperts(Experts):
-    """``up_proj [experts, 1, hidden]``, ``down_proj [experts, hidden, 1]``."""
+from engine.models.adapters.base import AdaptedBlock, UngatedExperts
 
 
 class DogeRouter(nn.Module):
@@ -46,7 +40,7 @@ class DogeBlock(AdaptedBlock):
     def __init__(self, stock: DogeCDMoE, config: PretrainedConfig) -> None:
         super().__init__(stock, config)
         shapes = {"up_proj": (1, stock.hidden_size), "down_proj": (stock.hidden_size, 1)}
-        self.experts = DogeExperts(config, stock.num_experts, stock.act_fn, **shapes)
+        self.experts = UngatedExperts(config, stock.num_experts, stock.act_fn, shapes)
         self.router_gate = DogeRouter(stock)
         self.gate_proj, self.up_proj, self.down_proj = stock.gate_proj, stock.up_proj, stock.down_proj
         self.act_fn = stock.act_fn

@@ -32,7 +32,7 @@ class JetMoeBlock(AdaptedBlock):
         super().__init__(stock, config)
         width, inner = stock.input_size, stock.hidden_size
         shapes = {"gate_up_proj": (2 * inner, width), "down_proj": (width, inner)}
-        self.experts = Experts(config, stock.router.num_experts, stock.activation, **shapes)
+        self.experts = Experts(config, stock.router.num_experts, stock.activation, shapes)
         self.router = JetMoeRouter(stock.router)
         self.bias = stock.bias
 

@@ -3,19 +3,12 @@ family's own block computes every expert on every token.)"""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import PretrainedConfig
 from transformers.models.llama4.modeling_llama4 import Llama4TextMoe
 
 from engine.models.adapters.base import AdaptedBlock, Experts
-
-
-class Llama4Experts(Experts):
-    transposed: ClassVar = frozenset({"gate_up_proj", "down_proj"})
-    weighs_input: ClassVar = True
 
 
 class Llama4Router(nn.Module):
@@ -39,7 +32,8 @@ class Llama4Block(AdaptedBlock):
         super().__init__(stock, config)
         width, inner = stock.hidden_dim, stock.experts.expert_dim
         shapes = {"gate_up_proj": (width, 2 * inner), "down_proj": (inner, width)}
-        self.experts = Llama4Experts(config, stock.num_experts, stock.experts.act_fn, **shapes)
+        act_fn = stock.experts.act_fn
+        self.experts = Experts(config, stock.num_experts, act_fn, shapes, transposed=shapes, weighs_input=True)
         self.router = Llama4Router(stock)
         self.shared_expert = stock.shared_expert
 

@@ -23,7 +23,7 @@ class LongcatFlashBlock(AdaptedBlock):
             "gate_up_proj": (2 * own.intermediate_size, own.hidden_size),
             "down_proj": (own.hidden_size, own.intermediate_size),
         }
-        self.experts = Experts(config, own.num_routed_experts, own.act_fn, **shapes)
+        self.experts = Experts(config, own.num_routed_experts, own.act_fn, shapes)
         self.router = stock.router
 
     def forward(self, hidden: Tensor) -> Tensor:

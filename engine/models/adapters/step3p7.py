@@ -31,7 +31,7 @@ class Step3p7Block(AdaptedBlock):
             "down_proj": (own.hidden_dim, own.intermediate_dim),
         }
         self.gate, self.shared_experts = stock.gate, stock.shared_experts
-        self.experts = Step3p7LimitedExperts(config, own.num_experts, own.act_fn, **shapes)
+        self.experts = Step3p7LimitedExperts(config, own.num_experts, own.act_fn, shapes)
         self.experts.limit = own.limit
         self.routed_scaling_factor = stock.routed_scaling_factor
 

@@ -37,7 +37,7 @@ class ArcticConfig(MixtralConfig):
 
     model_type = "arctic"
     max_position_embeddings: int = 4096
-    num_key_value_heads: int | None = None
+    num_key_value_heads: int | None = None  # type: ignore[assignment]  # as many as heads
     num_experts_per_tok: int = 1
     moe_layer_frequency: int = 2
     parallel_attn_mlp_res: bool = False
