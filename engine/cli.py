@@ -229,6 +229,9 @@ def _verify(options: argparse.Namespace) -> int:
     else:
         word = "equal" if verdict.equal else "NOT EQUAL"
         print(f"{word}: {verdict.tokens} greedy tokens, largest logit difference {verdict.max_logit_diff:.2e}")
+        for step in verdict.steps:
+            print(f"  {step.step:<20} {'equal' if step.equal else 'NOT EQUAL'}, {step.tokens} tokens, {step.reused} of "
+                  f"{step.prompt_tokens} prompt tokens reused, difference {step.max_logit_diff:.2e}")  # fmt: skip
         print(f"{verdict.slots} of {verdict.total_experts} experts had a slot; "
               f"decode hits {verdict.decode_hits}, misses {verdict.decode_misses}")  # fmt: skip
     return 0 if verdict.equal else 1

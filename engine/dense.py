@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import safe_open
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import MemoryPlanError, ModelError, memory_ran_out
 from engine.experts.forward import IMPLEMENTATION
 from engine.experts.layout import ALIGNMENT
 from engine.experts.memory import host_memory
+from engine.kv.check import PastKind, check_past
 from engine.models.folder import ModelFolder
 from engine.models.skeleton import Skeleton, in_short
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
 
 
-def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """Everything but the routed experts, by transformers' own loader, on ``device``. Raises ModelError for weights it
-    did not find, MemoryPlanError when there is no RAM for them."""
-    with _quiet_transformers():
+def load_dense(
+    folder: ModelFolder, skeleton: Skeleton, experts: frozenset[str], dtype: torch.dtype, device: torch.device
+) -> tuple[PreTrainedModel, PastKind]:
+    """Everything but the routed experts, by transformers' own loader, on ``device``, and how it goes on from a past.
+
+    experts: names of the checkpoint's tensors that belong to experts. transformers is handed the others one by one,
+    from where the folder says they are, so that both halves of a model come from the same files. Raises ModelError
+    for weights it did not find, MemoryPlanError when there is no RAM for them.
+    """
+    with ExitStack() as files:
+        files.enter_context(_quiet_transformers())
         try:
             loaded: Any = skeleton.model_class.from_pretrained(
-                folder.path,
+                None,
                 config=skeleton.config,
+                generation_config=_generation_config(folder, skeleton),
+                state_dict=_slices(folder, experts, files),
                 dtype=dtype,
                 experts_implementation=IMPLEMENTATION,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
                 output_loading_info=True,
             )
             model: PreTrainedModel = loaded[0]
@@ -42,19 +52,43 @@ def load_dense(folder: ModelFolder, skeleton: Skeleton, dtype: torch.dtype, devi
             if memory_ran_out(error):
                 raise
             raise ModelError(f"transformers could not load {folder.name}: {in_short(error)}") from error
-    absent = sorted(report["missing_keys"]) or sorted(str(key) for key in report["mismatched_keys"])
-    if absent:
-        raise ModelError(
-            f"The checkpoint has no usable weights for {', '.join(absent[:3])}"
-            f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}. It is incomplete, or made for another model."
-        )
-    model.requires_grad_(False)
-    model.eval()
-    if device.type == "cpu":
-        _own_memory(model)
-    else:
-        torch.nn.Module.to(model, device)
-    return model
+        absent = sorted(report["missing_keys"]) or sorted(str(key) for key in report["mismatched_keys"])
+        if absent:
+            raise ModelError(
+                f"The checkpoint has no usable weights for {', '.join(absent[:3])}"
+                f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}. It is incomplete, or made for another "
+                "model."
+            )
+        model.requires_grad_(False)
+        model.eval()
+        if device.type == "cpu":
+            _own_memory(model)
+        else:
+            torch.nn.Module.to(model, device)
+    return model, check_past(model, device)
+
+
+def _slices(folder: ModelFolder, experts: frozenset[str], files: ExitStack) -> dict[str, Any]:
+    """What is read of each tensor when it is needed, by name, as transformers' own loader makes them; ``files`` keeps
+    them open. In the files' order, which decides where one parameter has two names."""
+    backend = "pread" if sys.platform == "win32" else "mmap"  # a map would be counted against all of Windows' memory
+    opened: dict[Path, Any] = {}
+    slices = {}
+    for name, ref in folder.tensors.items():
+        if name in experts:
+            continue
+        if ref.file not in opened:
+            opened[ref.file] = files.enter_context(safe_open(ref.file, framework="pt", backend=backend))
+        slices[name] = opened[ref.file].get_slice(name)
+    return slices
+
+
+def _generation_config(folder: ModelFolder, skeleton: Skeleton) -> GenerationConfig:
+    """What the makers advise for answers, found as transformers finds it."""
+    try:
+        return GenerationConfig.from_pretrained(folder.path, local_files_only=True)
+    except OSError:  # none, or one that is no JSON
+        return GenerationConfig.from_model_config(skeleton.config)
 
 
 def _own_memory(model: PreTrainedModel) -> None:

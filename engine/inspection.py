@@ -48,6 +48,7 @@ class OpenModel:
             "stored_dtypes": sorted({ref.dtype for ref in found.folder.tensors.values()}),
             "total_bytes": found.folder.total_bytes,
             "expert_bytes_stored": found.index.stored_bytes() if expert_bytes is None else expert_bytes,
+            "notes": list(found.folder.notes),
             "longest_context": int(getattr(self._config, "max_position_embeddings", 0) or 0),
         }
         self._dtypes: dict[tuple[str, bool], torch.dtype] = {}
@@ -117,6 +118,7 @@ def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:
         "context_at_start": min(FIRST_CONTEXT, plan.context),
         "kv_bytes_per_token": plan.demand.kv_bytes_per_token,
         "kv_bytes": plan.kv_bytes,
+        "checkpoint_bytes": plan.demand.checkpoint_bytes,
         "workspace_bytes": plan.workspace_bytes,
         "needed_bytes": plan.needed,
         "host_slots": plan.host_slots,
@@ -135,6 +137,7 @@ def report_lines(facts: dict[str, Any]) -> list[str]:
         ("weights", f"{_size(facts['total_bytes'])}, of these {_size(facts['expert_bytes_stored'])} routed experts"),
         ("computing in", f"{facts['dtype']} on {facts['device']}: {_size(facts['slot_bytes'])} per expert"),
         ("dense", _size(facts["dense_bytes"])),
+        *(("files", note) for note in facts["notes"]),
     ]
     plan = facts["plan"]
     if plan is None:
@@ -152,6 +155,8 @@ def _plan_rows(plan: dict[str, Any], total: int) -> list[tuple[str, str]]:
     context = f"{plan['context']:,} tokens, {_size(plan['kv_bytes'])}"
     needs = f"{_size(plan['needed_bytes'])} of {_size(plan['free_bytes'])} free {plan['memory']}"
     rows = [("context", context), ("workspace", _size(plan["workspace_bytes"])), ("needs", needs)]
+    if plan["checkpoint_bytes"]:
+        rows.insert(1, ("checkpoints", f"{_size(plan['checkpoint_bytes'])}, to go back in a conversation"))
     for tier in plan["tiers"]:
         if tier["memory"] == "disk":
             most = "at most " if plan["host_slots"] else ""  # RAM may or may not hold copies of what the card has

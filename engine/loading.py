@@ -26,12 +26,15 @@ from engine.experts.transfer import READERS
 from engine.hardware.plan import (
     Demand,
     MemoryPlan,
+    checkpoint_bytes,
     kv_bytes_per_token,
     plan_memory,
     scores_bytes_per_token,
     workspace_bytes,
 )
 from engine.hardware.probes import computing_threads
+from engine.kv.check import PastKind
+from engine.kv.state import needs_checkpoints
 from engine.messages import (
     COMPUTE_ON_MISS,
     POLICIES,
@@ -64,6 +67,8 @@ class LoadedModel:
     device: torch.device
     info: ModelLoaded
     expert_modules: list[str]  # names of the experts modules, by layer
+    past_kind: PastKind
+    checkpoint_bytes: int  # that checkpoints of the past may take
 
     def close(self) -> None:
         """End the I/O threads; the weights go when the last reference does."""
@@ -130,14 +135,14 @@ def load(
     layouts = [expert_layout(module.parameters, dtype) for module in found.index.modules]
     plan = make_plan(command, found, layouts, dtype, devices)
     step("reading dense weights", 0.1)
-    model = load_dense(found.folder, found.skeleton, dtype, device.torch_device)
+    model, past_kind = load_dense(found.folder, found.skeleton, found.index.names, dtype, device.torch_device)
     step("making room for experts", 0.8)
     runtime = _make_runtime(command, found, model, layouts, plan, devices)
     with ExitStack() as unwinding:
         unwinding.callback(runtime.close)
         step("reading the tokenizer", 0.95)
         tokenizer = load_tokenizer(found.folder)
-        notes = [*plan.notes, *runtime.news.fresh()]
+        notes = [*found.folder.notes, *plan.notes, *runtime.news.fresh()]
         if tokenizer is None:
             notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
         elif not tokenizer.chat_template:
@@ -167,7 +172,10 @@ def load(
             sampling=advised_sampling(model.generation_config),
         )
         unwinding.pop_all()
-    return LoadedModel(model, tokenizer, runtime, device.torch_device, info, [m.path for m in found.index.modules])
+    paths = [module.path for module in found.index.modules]
+    return LoadedModel(
+        model, tokenizer, runtime, device.torch_device, info, paths, past_kind, plan.demand.checkpoint_bytes
+    )
 
 
 def check_options(command: LoadModel) -> None:
@@ -259,6 +267,7 @@ def _demand(
         workspace_bytes=workspace_bytes(config, dtype.itemsize, found.skeleton.top_k, "RAM" if on_cpu else "VRAM"),
         scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
         least_slots=len(set(layouts)),
+        checkpoint_bytes=checkpoint_bytes(device.free()) if needs_checkpoints(found.model.config) else 0,
         host_free=0 if on_cpu else max(0, ram - landings),
         others_free=tuple(other.free() for other in devices[1:]) if device.on_card else (),
     )

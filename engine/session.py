@@ -215,7 +215,7 @@ class ModelSession:
 
     def _emit_memory(self) -> None:
         self._memory_due = time.perf_counter() + MEMORY_INTERVAL
-        self._emit(memory_snapshot(self._telemetry.held(self._generator.kv.nbytes)))
+        self._emit(memory_snapshot(self._telemetry.held(self._generator.past.nbytes)))
 
     def _counters(self) -> CacheCounters:
         return self._loaded.runtime.observer.counters(self._loaded.runtime.evictions)

@@ -18,7 +18,7 @@ OPEN_TO_THE_WINDOW = {"messages", "sessions", "service", "paths", "errors", "ver
 FLOORS: tuple[set[str], ...] = (
     {"errors", "durable"},
     {"paths", "messages", "kinds", "version"},
-    {"models", "prediction", "sessions", "hardware"},
+    {"models", "prediction", "sessions", "hardware", "kv"},
     {"experts"},
     {"dense", "replay"},
     {"loading"},

@@ -206,7 +206,7 @@ class ModelDetails(QScrollArea):
         elif plan is None:
             self.note.say(self.tr("Working out what fits…"), "note")
         else:
-            words = verdict.sentences(plan, model, self._choice.policy)
+            words = [*verdict.sentences(plan, model, self._choice.policy), *model.notes]
             self.note.say(" ".join(words), "error" if plan.verdict == "too big" else "note")
 
     def _facts(self, model: ModelSummary) -> str:

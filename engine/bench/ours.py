@@ -133,7 +133,7 @@ class Ours:
 
     def run(self, path: PathInfo, prompt: list[int], steps: int) -> Sample:
         assert self._generator is not None and self._experience is not None
-        self._generator.kv.clear()
+        self._generator.past.clear()
         pages = Pages(self._spans, path.held)
         pages.before_answer()
         answer = self._generator.complete(prompt, Sampling(temperature=0.0, max_tokens=steps + 1))
@@ -152,7 +152,7 @@ class Ours:
                 next(answer)
                 self._experience.passed()
         cost, linked = self._counters().minus(before), self._link_seconds() - linked
-        tokens = tuple(self._generator.kv.tokens[len(prompt) :])
+        tokens = tuple(self._generator.past.tokens[len(prompt) :])
         ended = next(answer)
         assert isinstance(ended, Ended) and len(tokens) == steps
         self._experience.end_request()

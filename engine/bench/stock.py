@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from engine.bench.contender import Pages, PathInfo, Peer, Sample, Stopwatch, Unavailable
 from engine.bench.disk import whole_files
-from engine.generation.kv import KvCache
+from engine.kv.past import Past
 from engine.loading import Inspection
 from engine.models.partial import own_partial, remove_leftovers
 from engine.paths import models_dir
@@ -182,12 +182,12 @@ def _decode(
     after_prefill: Callable[[], None] = lambda: None,
 ) -> Sample:
     """The leanest greedy loop there is, without ``generate``'s own costs."""
-    kv = KvCache(model)
+    past = Past(model)
     pages.before_answer()
     watch, tokens = Stopwatch(), []
     with torch.inference_mode():
         began = time.perf_counter()
-        token = int(kv.run(prompt, device).argmax())
+        token = int(past.run(prompt, device).argmax())
         prefill = time.perf_counter() - began
         after_prefill()
         for step in range(steps):
@@ -196,7 +196,7 @@ def _decode(
                 pages.look()
             tokens.append(token)
             with watch:
-                token = int(kv.run([token], device).argmax())
+                token = int(past.run([token], device).argmax())
     return Sample(len(prompt), prefill, tuple(tokens), watch.seconds, watch.cpu_seconds, cached_share=pages.share)
 
 

@@ -87,7 +87,9 @@ def _small(module: nn.Module, layout: ExpertLayout) -> bool:
 
 
 def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """Routed experts' weighted sum, ``[T, H]``, in ``hidden_states``' number format."""
+    """Routed experts' weighted sum, ``[T, H]``, in ``hidden_states``' number format; zero before ``attach``."""
+    if not hasattr(module, "greenroom_layer"):
+        return torch.zeros_like(hidden_states)
     experts = cast(_Experts, module)
     if top_k_index.shape[0] == 1:
         return _one_token(experts, hidden_states, top_k_index, top_k_weights)

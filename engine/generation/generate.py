@@ -13,15 +13,14 @@ import torch
 from engine.errors import LIBRARY_MEMORY, Cancelled, MemoryPlanError, OptionError
 from engine.experts.records import PassRecord, Phase, Settled
 from engine.generation.fit import Prompt, fit_prompt
-from engine.generation.kv import KvCache
-from engine.generation.sampling import Sampler
+from engine.generation.passes import message_ends, pass_ends
+from engine.generation.sampling import Chooser, Sampler
 from engine.generation.text import TextStream
+from engine.kv.past import Past
 from engine.loading import LoadedModel
 from engine.messages import ChatMessage, FinishReason, Sampling, Timings
 
 log = logging.getLogger("greenroom.generation")
-
-CHUNK = 512  # tokens of one prefill pass; every pass may stream all experts, so few and large
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +77,32 @@ Steps: TypeAlias = Generator[Step, None, None]
 
 
 class TextGenerator:
-    """Answers for one loaded model; keeps the KV cache of the latest conversation."""
+    """Answers for one loaded model; keeps the past of the latest conversation."""
 
     def __init__(self, loaded: LoadedModel, ends: set[int] | None = None) -> None:
         """ends: tokens that end an answer; None: those the model declares."""
         self._loaded = loaded
-        self.kv = KvCache(loaded.model)
+        self.past = Past(loaded.model, loaded.checkpoint_bytes)
         self._ends = end_tokens(loaded) if ends is None else ends
         if loaded.tokenizer is not None:
             loaded.tokenizer("")  # drops a truncation that came with it: from here on, any thread may use it
 
     def answer(
-        self, messages: Sequence[ChatMessage], sampling: Sampling, stop: Callable[[], bool] = lambda: False
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: Sampling,
+        stop: Callable[[], bool] = lambda: False,
+        chooser: Chooser | None = None,
     ) -> Steps:
         """Answer ``messages``, or go on with the last when it is open. Yields PromptReady, Prefilled*, Decoded*, Ended;
         Repeated before a pass that is done again.
 
-        stop: asked between layers; the text so far stays. Raises ModelError, OptionError, MemoryPlanError; the KV cache
+        stop: asked between layers; the text so far stays. Raises ModelError, OptionError, MemoryPlanError; the past
         stays usable.
         """
         prompt = self.prompt(messages, sampling.max_tokens)
-        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on=bool(messages) and messages[-1].open)
+        goes_on = bool(messages) and messages[-1].open
+        yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on, chooser)
 
     def prompt(self, messages: Sequence[ChatMessage], max_tokens: int) -> Prompt:
         """What the model is given of ``messages``. Computes nothing; any thread may ask. Raises ModelError."""
@@ -111,8 +115,10 @@ class TextGenerator:
         stop: Callable[[], bool] = lambda: False,
         notes: tuple[str, ...] = (),
         goes_on: bool = False,
+        chooser: Chooser | None = None,
     ) -> Steps:
-        """As ``answer``, from token ids. goes_on: the text continues the prompt's, so a space between is part of it."""
+        """As ``answer``, from token ids. goes_on: the text continues the prompt's, so a space between is part of it.
+        chooser: names the tokens instead of ``sampling``."""
         context = self._loaded.info.context
         if not prompt:
             raise OptionError("There is nothing to answer: the prompt is empty.")
@@ -122,8 +128,9 @@ class TextGenerator:
                 "shorten the text, or load the model with a longer context."
             )
         sampler = Sampler(sampling)
+        chooser = chooser or sampler
         limit = min(sampling.max_tokens, context - len(prompt))
-        reused = self.kv.reuse(prompt)
+        reused = self.past.reuse(prompt)
         runtime = self._loaded.runtime
         runtime.begin_answer(new_chat=reused == 0)
         runtime.stop_when(stop)
@@ -135,9 +142,9 @@ class TextGenerator:
         reason: FinishReason = "length"
         record: PassRecord | None = None
         try:
-            logits = yield from self._prefill(prompt[reused:], clock)
+            logits = yield from self._prefill(prompt, clock)
             for count in range(1, limit + 1):
-                token = sampler.choose(logits, self.kv.tokens)
+                token = chooser.choose(logits, self.past.tokens)
                 if token in self._ends:
                     reason = "end"
                     break
@@ -149,21 +156,27 @@ class TextGenerator:
                 if stop():
                     raise Cancelled("Stopped.")
                 logits, record = yield from self._pass([token], "decode")
+                if self.past.checkpoint_due:
+                    self.past.checkpoint()
         except Cancelled:
             reason = "stopped"
             record = runtime.end_pass(0.0) if runtime.observer.in_pass else None
         finally:
             runtime.stop_when(lambda: False)
+        self.past.checkpoint()
         text, records = stream.flush() if stream else "", (record,) if record else ()
         yield Ended(reason, text, clock.timings(), sampler.seed, records, runtime.end_answer())
 
-    def _prefill(self, tokens: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
-        logits = torch.empty(0)
-        for start in range(0, len(tokens), CHUNK):
-            chunk = tokens[start : start + CHUNK]
-            logits, record = yield from self._pass(chunk, "prefill")
+    def _prefill(self, prompt: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
+        """Read what the past does not hold of ``prompt``, and keep checkpoints on the way."""
+        past, start = self.past, len(self.past.tokens)
+        marks = message_ends(prompt, self._ends) if self._loaded.past_kind.needs_checkpoints else []
+        logits = past.logits if past.logits is not None else torch.empty(0)
+        for end in pass_ends(start, len(prompt), marks, self._loaded.past_kind.in_pieces):
+            logits, record = yield from self._pass(prompt[len(past.tokens) : end], "prefill")
+            past.checkpoint()
             clock.prefilled()
-            yield Prefilled(record, start + len(chunk), len(tokens))
+            yield Prefilled(record, end - start, len(prompt) - start)
         return logits
 
     def _pass(self, tokens: list[int], phase: Phase) -> Generator[Step, None, tuple[torch.Tensor, PassRecord]]:
@@ -198,10 +211,10 @@ class TextGenerator:
         """None: the card's memory ran out; when this returns, nobody holds what the broken pass had computed."""
         runtime = self._loaded.runtime
         try:
-            runtime.begin_pass(phase, len(tokens), len(self.kv.tokens) + len(tokens))
+            runtime.begin_pass(phase, len(tokens), len(self.past.tokens) + len(tokens))
             began = time.perf_counter()
             with torch.inference_mode():
-                logits = self.kv.run(tokens, self._loaded.device)
+                logits = self.past.run(tokens, self._loaded.device)
             return logits, runtime.end_pass(time.perf_counter() - began)
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and LIBRARY_MEMORY not in str(error).lower():

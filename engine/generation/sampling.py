@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from math import inf
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from transformers import (
@@ -20,6 +20,14 @@ from engine.errors import ModelError, OptionError
 from engine.messages import Sampling
 
 COLDEST = 1e-5  # temperature; below, logits outgrow float32, and there is nothing left to draw
+
+
+class Chooser(Protocol):
+    """Names the token that follows."""
+
+    def choose(self, logits: torch.Tensor, tokens: list[int]) -> int:
+        """The next token for ``logits [vocabulary]``; ``tokens``: prompt and answer so far."""
+        ...
 
 
 class Sampler:

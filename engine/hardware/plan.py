@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.errors import MemoryPlanError, OptionError
@@ -21,6 +21,8 @@ SHORTEST_CONTEXT = 512  # tokens; context that nobody asked for is given up down
 AUTO_SHARE = {"RAM": 0.8, "VRAM": 0.9}  # of the free memory that "auto" takes; the rest is for other programs
 BASE_WORKSPACE = {"RAM": 200_000_000, "VRAM": 500_000_000}  # bytes: allocator, libraries; on a card their kernels too
 PREFILL_CHUNK = 512  # tokens whose activations are there at once
+CHECKPOINT_SHARE = 1 / 16  # of the free memory, for states to go back to, where layers cannot simply be cut
+MOST_CHECKPOINTS = 1_000_000_000  # bytes for them, at most
 
 Verdict = Literal["fits", "fits with disk", "too big"]
 
@@ -43,6 +45,7 @@ class Demand:
     scores_bytes_per_token: int = 0  # attention scores, where the architecture writes them all out
     least_slots: int = 1  # one for each expert layout
     host_free: int = 0  # where the device is a card: bytes of RAM that could be used now
+    checkpoint_bytes: int = 0  # for states of windows and recurrent layers to go back to
     others_free: tuple[int, ...] = ()  # of further cards: each holds as many experts as the first, and nothing else
 
     @property
@@ -102,7 +105,7 @@ class MemoryPlan:
         demand = self.demand
         moments = (min(FIRST_CONTEXT, self.context), self.context)
         shared = max(self.slots_at(tokens) * demand.slot_bytes + tokens * demand.token_bytes for tokens in moments)
-        return demand.dense_bytes + demand.workspace_bytes + shared
+        return demand.dense_bytes + demand.workspace_bytes + demand.checkpoint_bytes + shared
 
     @property
     def on_disk(self) -> int:
@@ -167,6 +170,10 @@ def plan_memory(demand: Demand, experts: str, context: int = 0) -> MemoryPlan:
             return plan
         notes.append(f"{demand.memory} is nearly full with this model; other programs may become slow.")
     plan = _share_out(demand, demand.free, wanted, tokens, not context, notes)
+    if plan is None and demand.checkpoint_bytes:
+        demand = replace(demand, checkpoint_bytes=0)
+        notes.append("There is no memory for states to go back to: an edited or repeated turn is read from the start.")
+        plan = _share_out(demand, demand.free, wanted, tokens, not context, notes)
     if plan is None:
         raise _too_big(demand, wanted, tokens if context else min(tokens, SHORTEST_CONTEXT))
     return plan
@@ -197,6 +204,11 @@ def _kv_bytes_of_layer(config: object, itemsize: int) -> int:
         return heads * (key + value) * itemsize
     head_dim = int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
     return kv_heads * head_dim * 2 * itemsize
+
+
+def checkpoint_bytes(free: int) -> int:
+    """Bytes for checkpoints of a conversation, where ``free`` bytes could be used and going back takes them."""
+    return min(int(free * CHECKPOINT_SHARE), MOST_CHECKPOINTS)
 
 
 def scores_bytes_per_token(config: object, itemsize: int) -> int:
@@ -233,7 +245,7 @@ def _context(demand: Demand, context: int) -> tuple[int, list[str]]:
 def _room(demand: Demand, budget: int, tokens: int) -> int:
     """Slots that fit beside so many tokens of context; negative when not even those do. Cards have equal shares of the
     experts, so the one with the least room counts for all."""
-    rest = budget - demand.dense_bytes - demand.workspace_bytes - tokens * demand.token_bytes
+    rest = budget - demand.dense_bytes - demand.workspace_bytes - demand.checkpoint_bytes - tokens * demand.token_bytes
     for free in demand.others_free:
         rest = min(rest, int(free * (budget / demand.free)) - BASE_WORKSPACE[demand.memory])
     return rest // demand.slot_bytes * (1 + len(demand.others_free))
@@ -265,7 +277,7 @@ def _share_out(
 
 def _affordable(demand: Demand, budget: int, wanted: int | None, tokens: int) -> int:
     """Bytes for context that nobody asked for: what the experts leave over, or half of what both share."""
-    rest = budget - demand.dense_bytes - demand.workspace_bytes
+    rest = budget - demand.dense_bytes - demand.workspace_bytes - demand.checkpoint_bytes
     left = rest - _share(demand, demand.total_experts if wanted is None else wanted) * demand.slot_bytes
     if wanted is not None and left < min(tokens, FIRST_CONTEXT) * demand.token_bytes:
         return left  # else the experts could not even start as wished

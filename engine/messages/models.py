@@ -92,6 +92,7 @@ class ModelSummary:
     has_template: bool = False
     built: bool = True  # False: the demo, before its first use
     partial: bool = False  # its download from the hub was begun and did not end
+    notes: tuple[str, ...] = ()  # what the user should know about its files, in sentences
 
 
 @dataclass(frozen=True, slots=True)

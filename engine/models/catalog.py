@@ -77,6 +77,7 @@ def _summary(source: str, folder: ModelFolder) -> ModelSummary:
         expert_bytes=index.stored_bytes(),
         license=_license(folder.path),
         has_template=_has_template(folder.path),
+        notes=folder.notes,
     )
 
 

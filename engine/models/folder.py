@@ -11,18 +11,20 @@ from typing import Any
 
 from engine.errors import GreenroomError, ModelError
 from engine.models import demo
-from engine.models.headers import DTYPE_BYTES, TensorRef, read_headers
+from engine.models.headers import DTYPE_BYTES, TensorRef, read_headers, weight_files
 
 _PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder whose weights are all there: its config as written, and every tensor's place."""
+    """A folder whose weights are all there: its config as written, every tensor's place, and weight files that are no
+    part of them."""
 
     path: Path
     config: dict[str, Any]
     tensors: dict[str, TensorRef]
+    left_aside: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -42,6 +44,17 @@ class ModelFolder:
     @property
     def total_bytes(self) -> int:
         return sum(ref.nbytes for ref in self.tensors.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the files, in sentences."""
+        if not self.left_aside:
+            return ()
+        used = sorted({ref.file.name for ref in self.tensors.values()})
+        weights = used[0] if len(used) == 1 else f"{used[0]} and {len(used) - 1} more"
+        others = ", ".join(self.left_aside[:3])
+        more = f" and {len(self.left_aside) - 3} more" if len(self.left_aside) > 3 else ""
+        return (f"The folder has more than one set of weights. Used: {weights}; left aside: {others}{more}.",)
 
     @property
     def signature(self) -> str:
@@ -111,7 +124,8 @@ def _open_folder(path: Path) -> ModelFolder:
     if not isinstance(config, dict) or not config.get("model_type"):
         raise ModelError(f"config.json in {path} names no model_type, so its architecture is unknown.")
     refuse_packed(config)
-    tensors = read_headers(path)
+    weights = weight_files(path, config)
+    tensors = read_headers(weights.files)
     if not tensors:
         _refuse_without_safetensors(path)
     packed = sorted({ref.dtype for ref in tensors.values() if _is_packed(ref)})
@@ -120,7 +134,7 @@ def _open_folder(path: Path) -> ModelFolder:
             f"The weights are packed ({', '.join(packed)}), which Greenroom does not run yet. "
             "Choose a bfloat16, float16 or float32 version of the model."
         )
-    return ModelFolder(path, config, tensors)
+    return ModelFolder(path, config, tensors, weights.left_aside)
 
 
 def _is_packed(ref: TensorRef) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -15,6 +16,7 @@ from typing import Any
 
 from engine.errors import ModelError
 
+SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 _LONGEST_HEADER = 100_000_000  # the format's own limit, in bytes
 
@@ -37,50 +39,90 @@ class TensorRef:
     shape: tuple[int, ...]
 
 
-def read_headers(folder: Path) -> dict[str, TensorRef]:
-    """Every tensor of the model in ``folder`` (one file or many), by its name in the checkpoint.
+def read_headers(files: Sequence[Path]) -> dict[str, TensorRef]:
+    """Every tensor in ``files``, by its name in the checkpoint; of one that several files hold, the last file's, as
+    transformers takes it.
 
-    Raises ModelError when files that the index lists are missing, or a file is cut short or is damaged.
+    Raises ModelError when a file is cut short or is damaged.
     """
     tensors: dict[str, TensorRef] = {}
-    for file in weight_files(folder):
+    for file in files:
         for ref in _read_header(file):
             tensors[ref.name] = ref
     return tensors
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model; checked to be there, not read."""
-    index = folder / INDEX_NAME
-    if index.is_file():
-        return _listed_files(folder, index)
-    single = folder / "model.safetensors"
-    if single.is_file():
-        return [single]
-    others = sorted(folder.glob("*.safetensors"))
+def choose_weights(present: Collection[str], config: Mapping[str, Any]) -> str | None:
+    """Which of a folder's files says where the weights are: a safetensors file, or an index of several.
+
+    In transformers' own order (``_get_resolved_checkpoint_files``): what the config names in ``transformers_weights``,
+    the single file, the index. None where there is neither. Raises ModelError for a name that leads out of the folder.
+    """
+    named = config.get("transformers_weights")
+    if named is not None:
+        if not isinstance(named, str) or not _is_ours(named.removesuffix(".index.json")):
+            raise ModelError(
+                f"config.json names {str(named)[:100]!r} as its weights (transformers_weights), and that is no "
+                "safetensors file inside the folder. Download the model again from a source that you trust."
+            )
+        return named
+    return next((name for name in (SINGLE_NAME, INDEX_NAME) if name in present), None)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFiles:
+    """files: the checkpoint, in the order in which they are read. left_aside: names of other safetensors files in the
+    folder; they are another checkpoint, or parts of one."""
+
+    files: tuple[Path, ...]
+    left_aside: tuple[str, ...] = ()
+
+
+def weight_files(folder: Path, config: Mapping[str, Any]) -> WeightFiles:
+    """The safetensors files of the model in ``folder``; checked to be there, not read.
+
+    Raises ModelError when files that the index lists are missing, and where none is said to be the checkpoint.
+    """
+    # a Mac leaves "._model.safetensors" beside files that it wrote to a foreign disk
+    others = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("._")]
+    chosen = choose_weights({name for name in (SINGLE_NAME, INDEX_NAME) if (folder / name).is_file()}, config)
+    if chosen is None:
+        _refuse_unlisted(others)
+        return WeightFiles(())
+    path = folder / chosen
+    if not path.is_file():
+        raise ModelError(f"config.json names {chosen} as its weights, and the folder has no such file.")
+    files = _listed_files(folder, path) if chosen.endswith(".json") else [path]
+    left_aside = tuple(other.name for other in others if other not in files)
+    if chosen == SINGLE_NAME and (folder / INDEX_NAME).is_file():
+        left_aside = (*left_aside, INDEX_NAME)
+    return WeightFiles(tuple(files), left_aside)
+
+
+def _refuse_unlisted(others: Sequence[Path]) -> None:
+    """Weights that no file says to be the whole checkpoint."""
     broken = [file.name for file in others if not file.is_file()]  # a hub snapshot's link to what never came
     if broken:
         raise _missing(broken, len(others))
     if others:
-        first = others[0].name
         raise ModelError(
-            f"The folder has {first} but no {INDEX_NAME}, so nobody can say whether all parts are there. "
-            "Download the model again."
+            f"The folder has {others[0].name} but neither {SINGLE_NAME} nor {INDEX_NAME}, so it is unknown whether all "
+            "parts are there. Download the model again."
         )
-    return []
 
 
 def _listed_files(folder: Path, index: Path) -> list[Path]:
+    """The files that an index lists, in its order of names."""
     try:
         names = sorted({str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{INDEX_NAME} in {folder} is damaged ({error}); download it again.") from error
+        raise ModelError(f"{index.name} in {folder} is damaged ({error}); download it again.") from error
     if not names:
-        raise ModelError(f"{INDEX_NAME} in {folder} lists no files; download it again.")
+        raise ModelError(f"{index.name} in {folder} lists no files; download it again.")
     foreign = next((name for name in names if not _is_ours(name)), None)
     if foreign is not None:
         raise ModelError(
-            f"{INDEX_NAME} in {folder} lists {foreign[:100]!r}, which is no safetensors file inside the folder. It is "
+            f"{index.name} in {folder} lists {foreign[:100]!r}, which is no safetensors file inside the folder. It is "
             "damaged, or up to no good; download it again from a source that you trust."
         )
     missing = [name for name in names if not (folder / name).is_file()]

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DownloadError
+from engine.errors import DownloadError, ModelError
 from engine.models.folder import hub_cache_dir
-from engine.models.headers import INDEX_NAME
+from engine.models.headers import INDEX_NAME, SINGLE_NAME, choose_weights
 from engine.models.hub_talk import TIMEOUT_S, Cancel, address, at_once, endpoint, in_words, refuse_offline, stream
 
-SINGLE = "model.safetensors"
 MARKER = "greenroom-download.json"  # in a repository's folder while its download is not complete
 _SMALL = 50_000_000  # bytes: more than any config, index or tokenizer has
 
@@ -90,9 +89,11 @@ def look_up(name: str, cancelled: Cancel = lambda: False) -> HubModel:
             raise DownloadError(f"The hub names no commit of {name}; try again later.")
         known = _root_files(info.siblings or ())
         config = _read_json(name, commit, known, "config.json", cancelled)
-        weights = _weights(name, commit, known, cancelled)
+        weights = _weights(name, commit, known, config, cancelled)
         card = info.card_data.to_dict() if info.card_data else {}
-    wanted = [file for file in known.values() if _WANTED.fullmatch(file.name) or file.name == INDEX_NAME]
+    wanted = [file for file in known.values() if _WANTED.fullmatch(file.name)]
+    if SINGLE_NAME not in {file.name for file in weights}:  # beside a single file, an index is of another checkpoint
+        wanted += [file for name, file in known.items() if name.endswith(".safetensors.index.json")]
     files = tuple(sorted({*wanted, *weights}, key=lambda file: (file.name.endswith(".safetensors"), file.name)))
     licensed = card.get("license")
     return HubModel(name, commit, files, licensed if isinstance(licensed, str) else "", config)
@@ -108,13 +109,20 @@ def _root_files(siblings: Iterable[Any]) -> dict[str, HubFile]:
     return files
 
 
-def _weights(name: str, commit: str, known: dict[str, HubFile], cancelled: Cancel) -> list[HubFile]:
-    if INDEX_NAME in known:
-        listed = _read_json(name, commit, known, INDEX_NAME, cancelled).get("weight_map")
+def _weights(
+    name: str, commit: str, known: dict[str, HubFile], config: dict[str, Any], cancelled: Cancel
+) -> list[HubFile]:
+    """The files that a load will read, and no others: the same rule decides."""
+    try:
+        chosen = choose_weights(known, config) or SINGLE_NAME
+    except ModelError as error:
+        raise DownloadError(str(error)) from error
+    if chosen.endswith(".json"):
+        listed = _read_json(name, commit, known, chosen, cancelled).get("weight_map")
         parts = sorted({str(part) for part in listed.values()}) if isinstance(listed, dict) else []
         parts = [part for part in parts if part.endswith(".safetensors")]
     else:
-        parts = [SINGLE]
+        parts = [chosen]
     absent = [part for part in parts if part not in known]
     if absent or not parts:
         raise DownloadError(

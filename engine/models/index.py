@@ -101,6 +101,7 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
     by_pattern = {pattern: entry for entry in converters for pattern in entry.source_patterns}
     names = dict.fromkeys(skeleton.state_names, True)
 
+    paths = tuple(f"{module.path}." for module in skeleton.experts)
     # target parameter -> (converter, {source pattern: tensors in natural order})
     found: dict[str, tuple[WeightConverter | None, dict[str, list[TensorRef]]]] = {}
     stored_tensors = as_stored(folder.tensors, model)
@@ -109,7 +110,9 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
         if target not in names and key in names:
             target, pattern = rename_source_key(key, [], [], model.base_model_prefix, names)
         converter = by_pattern[pattern] if pattern is not None else None
-        _, tensors = found.setdefault(target, (converter, {}))
+        first, tensors = found.setdefault(target, (converter, {}))
+        if first is not converter and target.startswith(paths):
+            raise _twice(target, _keys(tensors)[0], key)
         tensors.setdefault(pattern if pattern is not None else key, []).append(stored_tensors[key])
 
     _check_dense_shapes(found, model)
@@ -180,6 +183,8 @@ def _split(
     count = module.num_experts
     plain = _is_plain(converter)
     patterns = [p for p in converter.source_patterns if p in tensors] if converter else list(tensors)
+    if converter is None and len(patterns) > 1:
+        raise _twice(target, patterns[0], patterns[1])
     for pattern in patterns:
         _check_count(target, tensors[pattern], count)
     own = deepcopy(converter) if converter and not plain else None
@@ -243,10 +248,20 @@ def _is_plain(converter: WeightConverter | None) -> bool:
     return len(joins) <= 1 and joined and len(converter.target_patterns) == 1
 
 
+def _twice(target: str, one: str, other: str) -> ModelError:
+    return ModelError(
+        f"The checkpoint has {target} twice, as {one} and as {other}, and nothing says which is meant. It was put "
+        "together from two versions of the model; download it again."
+    )
+
+
 def _check_count(target: str, refs: list[TensorRef], count: int) -> None:
     if len(refs) == 1 and refs[0].shape and refs[0].shape[0] == count:
         return
     numbers = [_expert_number(ref.name) for ref in refs]
+    again = next((place for place, number in enumerate(numbers) if number is not None and number in numbers[:place]), 0)
+    if again:
+        raise _twice(target, refs[numbers.index(numbers[again])].name, refs[again].name)
     if len(refs) == count and (None in numbers or numbers == list(range(count))):
         return
     if numbers == [None]:

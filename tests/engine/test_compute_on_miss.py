@@ -53,7 +53,7 @@ def answer(loaded: LoadedModel) -> list[int]:
     generator = TextGenerator(loaded, set())
     for _ in generator.complete(PROMPT, Sampling(temperature=0, max_tokens=24)):
         pass
-    return generator.kv.tokens[len(PROMPT) :]
+    return generator.past.tokens[len(PROMPT) :]
 
 
 def counters(loaded: LoadedModel) -> CacheCounters:

@@ -73,7 +73,7 @@ class Company:
             if isinstance(step, Decoded):
                 experience.passed()
         experience.end_request()
-        return generator.kv.tokens[len(self.prompt) :]
+        return generator.past.tokens[len(self.prompt) :]
 
     def _stock(self) -> list[int]:
         model = AutoModelForCausalLM.from_pretrained(
@@ -157,7 +157,7 @@ def test_the_demo_says_what_the_stock_model_says(demo: Company, monkeypatch: pyt
     monkeypatch.setattr(Moody, "longest", 0.0004)
     used = 0
     found = inspect(str(demo.folder))
-    dense = load_dense(found.folder, found.skeleton, torch.float32, torch.device("cpu"))
+    dense = load_dense(found.folder, found.skeleton, found.index.names, torch.float32, torch.device("cpu"))
     tokenizer = load_tokenizer(found.folder)
     monkeypatch.setattr("engine.loading.inspect", lambda source: found)
     monkeypatch.setattr("engine.loading.load_dense", lambda *arguments: dense)

@@ -58,7 +58,7 @@ def answer(loaded: LoadedModel, stop: Any = lambda: False) -> tuple[list[int], l
             records.append(step.record)
         if isinstance(step, Ended):
             records += step.records
-    return generator.kv.tokens[len(PROMPT) :], records
+    return generator.past.tokens[len(PROMPT) :], records
 
 
 @contextmanager

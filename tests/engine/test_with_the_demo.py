@@ -11,7 +11,7 @@ import torch
 
 from engine.cli import main
 from engine.generation.generate import Decoded, Prefilled, PromptReady, TextGenerator
-from engine.generation.kv import KvCache
+from engine.kv.past import Past
 from engine.loading import LoadedModel, load
 from engine.messages import ChatMessage, LoadModel, Sampling
 
@@ -59,9 +59,9 @@ def test_bf16_logits_are_the_same_bits_whatever_the_budget_and_policy(demo_folde
     for experts, policy in (("1 slots", "lru"), ("25%", "lfu"), ("50%", "next-use"), ("100%", "lru")):
         model = load(LoadModel(str(demo_folder), experts=experts, policy=policy, dtype="bfloat16"))
         try:
-            kv = KvCache(model.model)
+            past = Past(model.model)
             with torch.inference_mode():
-                rows = [kv.run(prompt, model.device), *(kv.run([token], model.device) for token in (11, 500, 7))]
+                rows = [past.run(prompt, model.device), *(past.run([token], model.device) for token in (11, 500, 7))]
             seen.append(torch.stack(rows))
         finally:
             model.close()

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from engine.experience import Experience
 from engine.generation.generate import Ended, TextGenerator
-from engine.generation.kv import KvCache
+from engine.kv.past import Past
 from engine.loading import load
 from engine.messages import LoadModel, Sampling
 from tests.gpu.check import ROOM_FOR_ONE_MORE, Check
@@ -57,7 +57,7 @@ class Ours:
             if isinstance(step, Ended):
                 rate = step.timings.decode_rate or 0.0
         self._experience.end_request()
-        return rate, self._generator.kv.tokens[len(PROMPT) :]
+        return rate, self._generator.past.tokens[len(PROMPT) :]
 
     @property
     def counters(self) -> dict[str, Any]:
@@ -157,13 +157,13 @@ def _stock_turn(folder: Path, implementation: str, device: str, tokens: int) -> 
     model = model.eval().to(torch.device(device))
 
     def turn() -> tuple[float, list[int]]:
-        kv = KvCache(model)
+        past = Past(model)
         with torch.inference_mode():
-            token = int(kv.run(PROMPT, model.device).argmax())
+            token = int(past.run(PROMPT, model.device).argmax())
             began = time.perf_counter()
             for _ in range(tokens - 1):
-                token = int(kv.run([token], model.device).argmax())
-        return (tokens - 1) / (time.perf_counter() - began), kv.tokens[len(PROMPT) :]
+                token = int(past.run([token], model.device).argmax())
+        return (tokens - 1) / (time.perf_counter() - began), past.tokens[len(PROMPT) :]
 
     return turn
 

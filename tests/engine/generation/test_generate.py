@@ -46,7 +46,7 @@ def _run(steps: Iterator[Step]) -> tuple[PromptReady, list[Decoded], Ended]:
 def _answer_tokens(generator: TextGenerator, prompt: list[int], sampling: Sampling = GREEDY) -> list[int]:
     """The answer's ids: all but the last are in the KV cache behind the prompt."""
     _run(generator.complete(prompt, sampling))
-    return generator.kv.tokens[len(prompt) :]
+    return generator.past.tokens[len(prompt) :]
 
 
 def test_greedy_answer_is_the_stock_models(tiny_chat_model: Path, generator: TextGenerator) -> None:
@@ -65,12 +65,12 @@ def test_second_turn_prefills_only_the_new_suffix_and_equals_a_fresh_run(loaded:
     assert ready.reused_tokens == len(PROMPT) + len(first)
     prefilled = loaded.runtime.observer.totals
     assert prefilled.hook_calls > 0
-    answer = kept.kv.tokens[len(second_prompt) :]
+    answer = kept.past.tokens[len(second_prompt) :]
 
     fresh = _endless(TextGenerator(loaded))
     ready, _, _ = _run(fresh.complete(second_prompt, GREEDY))
     assert ready.reused_tokens == 0
-    assert fresh.kv.tokens[len(second_prompt) :] == answer
+    assert fresh.past.tokens[len(second_prompt) :] == answer
     assert len(tokens) == GREEDY.max_tokens
 
 
@@ -87,7 +87,7 @@ def test_changed_history_is_computed_again_from_the_change(generator: TextGenera
     edited = [*PROMPT[:6], 77, 78, 79]
     ready, _, _ = _run(generator.complete(edited, GREEDY))
     assert ready.reused_tokens == 6
-    assert generator.kv.tokens[: len(edited)] == edited
+    assert generator.past.tokens[: len(edited)] == edited
 
 
 def test_long_prompt_is_prefilled_in_chunks_with_the_same_answer(
@@ -95,7 +95,7 @@ def test_long_prompt_is_prefilled_in_chunks_with_the_same_answer(
 ) -> None:
     prompt = PROMPT * 5
     whole = _answer_tokens(_endless(TextGenerator(loaded)), prompt)
-    monkeypatch.setattr("engine.generation.generate.CHUNK", 16)
+    monkeypatch.setattr("engine.generation.passes.CHUNK", 16)
     steps = list(_endless(TextGenerator(loaded)).complete(prompt, GREEDY))
     assert [step.done_tokens for step in steps if isinstance(step, Prefilled)] == [16, 32, 48, 50]
     assert _answer_tokens(_endless(TextGenerator(loaded)), prompt) == whole
@@ -132,7 +132,7 @@ def test_stop_acts_between_layers_of_a_prefill(loaded: LoadedModel, generator: T
     assert len(ended.records) == 1
     assert ended.records[0].counts[:2].sum() > 0
     assert ended.records[0].counts[2].sum() == 0  # the last layer never ran
-    assert generator.kv.tokens == []
+    assert generator.past.tokens == []
 
 
 def test_answer_after_a_stop_is_right(loaded: LoadedModel, generator: TextGenerator) -> None:
@@ -184,7 +184,7 @@ def test_a_new_seed_is_reported_so_that_it_can_be_used_again(loaded: LoadedModel
     generator = _endless(TextGenerator(loaded))
     _, _, ended = _run(generator.complete(PROMPT, sampling))
     again = Sampling(temperature=1.5, max_tokens=8, seed=ended.seed)
-    assert generator.kv.tokens[len(PROMPT) :] == _answer_tokens(_endless(TextGenerator(loaded)), PROMPT, again)
+    assert generator.past.tokens[len(PROMPT) :] == _answer_tokens(_endless(TextGenerator(loaded)), PROMPT, again)
 
 
 def test_prompt_longer_than_the_context_is_refused_in_words(tiny_chat_model: Path) -> None:
@@ -214,7 +214,7 @@ def test_open_answer_goes_on_where_it_was_cut(generator: TextGenerator) -> None:
     assert ready.prompt_tokens == first.prompt_tokens + len(before)
     assert ready.reused_tokens >= first.prompt_tokens
     new = "".join(step.text for step in more) + ended.text
-    cached = generator._loaded.tokenizer.decode(generator.kv.tokens[first.prompt_tokens :])  # type: ignore[union-attr]
+    cached = generator._loaded.tokenizer.decode(generator.past.tokens[first.prompt_tokens :])  # type: ignore[union-attr]
     assert (written + new).startswith(str(cached).rstrip("\ufffd"))
 
 

@@ -65,7 +65,7 @@ def largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 def test_a_chat_in_pieces_is_the_stock_models(
     family: str, loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.generation.generate.CHUNK", PIECE)
+    monkeypatch.setattr("engine.generation.passes.CHUNK", PIECE)
     ours: list[torch.Tensor] = []
     head = loaded.model.get_output_embeddings()
     head.register_forward_hook(lambda module, args, output: ours.append(output[0, -1].clone()))
