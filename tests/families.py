@@ -226,7 +226,12 @@ _ADAPTED: dict[str, dict[str, Any]] = {
     },
     "doge": {"is_moe": True, "num_experts": 16},  # the square of a number of keys
     "jetmoe": {},
-    "llama4_text": {"intermediate_size_mlp": 48},
+    "llama4_text": {
+        "intermediate_size_mlp": 48,
+        "num_hidden_layers": 4,
+        "interleave_moe_layer_step": 2,
+        "attention_chunk_size": 16,
+    },
     "longcat_flash": {
         "num_layers": 2,
         "num_key_value_heads": 4,
@@ -240,7 +245,7 @@ _ADAPTED: dict[str, dict[str, Any]] = {
 ADAPTED_FAMILIES = tuple(_ADAPTED)
 
 
-ALL_FAMILIES = (*FAMILIES, *MORE_FAMILIES)
+ALL_FAMILIES = (*FAMILIES, *MORE_FAMILIES, *ADAPTED_FAMILIES)
 
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:

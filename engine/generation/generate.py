@@ -130,6 +130,8 @@ class TextGenerator:
         sampler = Sampler(sampling)
         chooser = chooser or sampler
         limit = min(sampling.max_tokens, context - len(prompt))
+        if self._loaded.past_kind.whole:
+            self.past.clear()
         reused = self.past.reuse(prompt)
         runtime = self._loaded.runtime
         runtime.begin_answer(new_chat=reused == 0)

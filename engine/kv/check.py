@@ -35,12 +35,14 @@ class PastKind:
 
     needs_checkpoints: it has windows or recurrent layers, whose state cannot be cut.
     in_pieces: a pass of several tokens goes on from a past as from nothing; else only one token at a time does.
+    whole: a prompt is read from nothing each time, because what a layer makes of a token depends on its pass.
     stepped: names of the layers that are fed one token at a time behind a past, because their own way is wrong there.
     """
 
     cache_class: type[Cache]
     needs_checkpoints: bool = False
     in_pieces: bool = True
+    whole: bool = False
     stepped: tuple[str, ...] = ()
 
 
@@ -52,6 +54,8 @@ def check_past(model: PreTrainedModel, device: torch.device) -> PastKind:
     """
     probe = _Probe(model, device)
     kind = PastKind(type(probe.cache), needs_checkpoints=not can_be_cut(probe.cache))
+    if any(getattr(module, "mixes_tokens", False) for module in model.modules()):  # in the experts, which are left out
+        return replace(kind, in_pieces=False, whole=True)
     if probe.agrees(PIECES):
         return kind
     recurrent = probe.recurrent_layers()

@@ -22,10 +22,12 @@ class AdaptedBlock(nn.Module):
     score for every expert and the very index tensor that the experts are given: that is how the router is found for
     look-aheads.
 
-    replaces: the family's own class.
+    replaces: the family's own class. mixes_tokens: what it computes for a token depends on all others of the pass,
+    later ones too; then a prompt is read as transformers reads it, in one pass from nothing.
     """
 
     replaces: ClassVar[type[nn.Module]]
+    mixes_tokens: ClassVar[bool] = False
 
     def __init__(self, stock: nn.Module, config: PretrainedConfig) -> None:
         """stock: the block to be replaced. config: that of the model it is in."""

@@ -36,6 +36,7 @@ class DogeRouter(nn.Module):
 
 class DogeBlock(AdaptedBlock):
     replaces = DogeCDMoE
+    mixes_tokens = True
 
     def __init__(self, stock: DogeCDMoE, config: PretrainedConfig) -> None:
         super().__init__(stock, config)

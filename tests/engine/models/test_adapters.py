@@ -25,6 +25,7 @@ from engine.models.adapters import adapt
 from engine.models.adapters.base import AdaptedBlock, Experts
 from engine.models.adapters.llama4 import Llama4Block
 from engine.models.adapters.step3p7 import Step3p7Block
+from engine.verify import verify
 from tests.families import ADAPTED_FAMILIES, EXPERTS, TOP_K, make_tiny, stock, tiny_config
 
 PROMPT = torch.randint(3, 128, (30,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -76,14 +77,13 @@ def test_a_chat_in_pieces_is_the_stock_models(
     tokens = [*PROMPT, *logits.argmax(-1).tolist()]
 
     model = stock(tmp_path)
-    # Doge picks the experts of a token by the scores of its neighbours too, so the stock model in pieces is not the
-    # stock model in one pass; all others are
-    piece = PIECE if family == "doge" else len(PROMPT)
-    expected = stock_logits(model, tokens, piece)
+    expected = stock_logits(model, tokens, len(PROMPT))
     assert largest_difference(expected, logits) <= 1e-5
     assert expected.argmax(-1).tolist() == tokens[len(PROMPT) :]
-    itself = largest_difference(stock_logits(model, tokens, PIECE), stock_logits(model, tokens, len(PROMPT)))
-    assert (itself > 1e-3) == (family == "doge")
+    # Doge picks the experts of a token by the scores of its neighbours too: it must not be read in pieces
+    assert (largest_difference(expected, stock_logits(model, tokens, PIECE)) > 1e-3) == (family == "doge")
+    prefill = [record.tokens for record in records if record.phase == "prefill"]
+    assert max(prefill) == (len(PROMPT) if family == "doge" else PIECE)
 
     assert loaded.info.slots * 4 == loaded.info.total_experts
     routed = sum(int(record.counts.sum()) for record in records)
@@ -93,9 +93,18 @@ def test_a_chat_in_pieces_is_the_stock_models(
     assert any(record.missed.any() for record in records)
 
 
+def test_verify_goes_a_whole_chat(family: str, tmp_path: Path) -> None:
+    command = LoadModel(str(make_tiny(family, tmp_path)), experts="25%", device="cpu")
+    verdict = verify(command, "", 12)
+    assert [step.step for step in verdict.steps if not step.equal] == []
+    assert verdict.equal
+    second = next(step for step in verdict.steps if step.step == "second turn")
+    assert (second.reused == 0) == (family == "doge")
+
+
 def test_inspect_knows_the_shape(family: str, tmp_path: Path) -> None:
     facts = describe(LoadModel(str(make_tiny(family, tmp_path)), device="cpu"))
-    sparse = {"dbrx": 2, "longcat_flash": 2}.get(family, 3)
+    sparse = {"dbrx": 2, "longcat_flash": 2, "llama4_text": 2}.get(family, 3)
     experts = 16 if family == "doge" else EXPERTS
     assert (facts["layers"], facts["experts"], facts["top_k"]) == (sparse, experts, TOP_K)
     assert 0 < facts["expert_bytes_stored"] < facts["total_bytes"]
@@ -170,7 +179,7 @@ def test_a_language_half_inside_a_larger_model_is_adapted_in_place() -> None:
     with torch.device("meta"):
         model = Llama4ForConditionalGeneration(Llama4Config(text_config=text))
     adapt(model)
-    block = model.get_submodule("language_model.model.layers.0.feed_forward")
+    block = model.get_submodule("language_model.model.layers.1.feed_forward")
     assert isinstance(block, Llama4Block)
     assert block.experts.config is model.language_model.config
 
