@@ -159,6 +159,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "aria_text": {},
     "axk1": {"num_key_value_heads": 4},
     "axk2": {"num_key_value_heads": 4},
+    "beam": {"mlp_layer_types": ["dense", "sparse", "sparse"], "sliding_window": 8},
     "bailing_hybrid": {"num_key_value_heads": 4, "layer_group_size": 2, "num_hidden_layers": 4},
     "deepseek_v32": _INDEXED,
     "flint": {"num_hidden_layers": 3},
