@@ -9,7 +9,6 @@ RAM under it keeps experts too; whoever is in neither is read from disk. Sizes a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -191,19 +190,16 @@ def kv_bytes_per_token(config: object, itemsize: int) -> int:
     Multi-head latent attention (DeepSeek-V2, section 2.1) is cached by transformers as full keys and values, so it is
     counted that way. Sliding windows are ignored: the figure is an upper bound.
     """
-    return sum(_kv_bytes_of_layer(layer, itemsize) for layer in _layers(config))
-
-
-def _kv_bytes_of_layer(config: object, itemsize: int) -> int:
+    layers = int(getattr(config, "num_hidden_layers", 0) or 0)
     heads = int(getattr(config, "num_attention_heads", 0) or 0)
     kv_heads = int(getattr(config, "num_key_value_heads", 0) or heads)
     hidden = int(getattr(config, "hidden_size", 0) or 0)
     if getattr(config, "kv_lora_rank", None):
         key = int(getattr(config, "qk_nope_head_dim", 0) or 0) + int(getattr(config, "qk_rope_head_dim", 0) or 0)
         value = int(getattr(config, "v_head_dim", 0) or key)
-        return heads * (key + value) * itemsize
+        return layers * heads * (key + value) * itemsize
     head_dim = int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
-    return kv_heads * head_dim * 2 * itemsize
+    return layers * kv_heads * head_dim * 2 * itemsize
 
 
 def checkpoint_bytes(free: int) -> int:
@@ -214,23 +210,15 @@ def checkpoint_bytes(free: int) -> int:
 def scores_bytes_per_token(config: object, itemsize: int) -> int:
     """Bytes of attention scores that one token of context adds to a prefill pass which writes them all out ("eager"):
     ``[heads, chunk, context]``, before and after a softmax in float32."""
-    heads = max(int(getattr(layer, "num_attention_heads", 0) or 0) for layer in _layers(config))
+    heads = int(getattr(config, "num_attention_heads", 0) or 0)
     return heads * PREFILL_CHUNK * (itemsize + 4)
-
-
-def _layers(config: object) -> Sequence[object]:
-    """A config for each layer. Where layers have sizes of their own, the whole model's config refuses to say them."""
-    if getattr(config, "is_heterogeneous", False):
-        layers: Sequence[object] = config.per_layer_config[:]  # type: ignore[attr-defined]
-        return layers
-    return [config] * max(1, int(getattr(config, "num_hidden_layers", 0) or 0))
 
 
 def workspace_bytes(config: object, itemsize: int, top_k: int, memory: Literal["RAM", "VRAM"]) -> int:
     """Bytes of one prefill pass's activations, and of the libraries: every token's k outputs twice (as computed, and
     weighted), a layer's own, and the widest dense feed-forward."""
     hidden = int(getattr(config, "hidden_size", 0) or 0)
-    wide = max(int(getattr(layer, "intermediate_size", 0) or 0) for layer in _layers(config))
+    wide = int(getattr(config, "intermediate_size", 0) or 0)
     return BASE_WORKSPACE[memory] + PREFILL_CHUNK * (2 * top_k * hidden + 8 * hidden + 3 * wide) * itemsize
 
 
