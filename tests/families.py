@@ -349,6 +349,9 @@ _SEEING: dict[str, dict[str, Any]] = {
 
 SEEING_FAMILIES = tuple(_SEEING)
 
+# Of these transformers' whole class fails on text without a picture; the class for their text alone answers.
+_WHOLE_CLASS_FAILS = ("llama4",)
+
 # Off the registry: an adapter gives their experts its shape (engine/models/adapters), or the whole model is ours
 # (engine/models/own).
 _ADAPTED: dict[str, dict[str, Any]] = {
@@ -446,8 +449,9 @@ def stock(folder: Path) -> PreTrainedModel:
 
     The whole one where it also sees or hears; of several models in one, that which answers.
     """
-    seeing = AutoConfig.from_pretrained(folder).model_type in _SEEING
-    factory = AutoModelForMultimodalLM if seeing else AutoModelForCausalLM
+    family = AutoConfig.from_pretrained(folder).model_type
+    whole = family in _SEEING and family not in _WHOLE_CLASS_FAILS
+    factory = AutoModelForMultimodalLM if whole else AutoModelForCausalLM
     model = factory.from_pretrained(folder, experts_implementation="eager", dtype=torch.float32).eval()
     return getattr(model, "thinker", model)
 

@@ -84,7 +84,7 @@ def test_a_chat_has_the_whole_models_tokens(half: Half) -> None:
         steps = list(generator.complete(prompt, GREEDY))
         assert [step.reason for step in steps if isinstance(step, Ended)] == ["length"]
         assert sum(isinstance(step, Decoded) for step in steps) == STEPS
-        assert generator.kv.tokens[len(prompt) :][: len(expected)] == expected[: STEPS - 1]
+        assert generator.past.tokens[len(prompt) :][: len(expected)] == expected[: STEPS - 1]
 
 
 def test_nothing_is_in_memory_that_text_does_not_reach(half: Half) -> None:
@@ -170,7 +170,7 @@ def test_the_template_may_come_with_the_processor(tmp_path: Path) -> None:
     steps = list(generator.answer([ChatMessage("user", "What is the capital of France?")], GREEDY))
     assert any(isinstance(step, Ended) for step in steps)
     assert loaded.tokenizer is not None
-    assert "<|im_start|>user" in loaded.tokenizer.decode(generator.kv.tokens)
+    assert "<|im_start|>user" in loaded.tokenizer.decode(generator.past.tokens)
     loaded.close()
 
 
