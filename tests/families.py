@@ -151,7 +151,8 @@ _LINEAR = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
 }
-_INDEXED = {"num_key_value_heads": 4, "index_topk": 8, "index_head_dim": 8, "index_n_heads": 2}
+# heads enough that no score is zero by chance (each head's is cut off at zero): between zeros the choice is anyone's
+_INDEXED = {"num_key_value_heads": 4, "index_topk": 8, "index_head_dim": 8, "index_n_heads": 16}
 _MIXED = ["linear_attention", "full_attention", "linear_attention"]
 
 # Others on the registry: hybrids of attention and recurrent layers, indexed attention, top-1 routers.
