@@ -177,11 +177,10 @@ def test_the_template_may_come_with_the_processor(tmp_path: Path) -> None:
     assert summarize(str(tmp_path)).has_template
     loaded = load(quarter(tmp_path))
     assert loaded.info.has_template
-    generator = TextGenerator(loaded)
-    steps = list(generator.answer([ChatMessage("user", "What is the capital of France?")], GREEDY))
-    assert any(isinstance(step, Ended) for step in steps)
+    generator, question = TextGenerator(loaded), [ChatMessage("user", "What is the capital of France?")]
     assert loaded.tokenizer is not None
-    assert "<|im_start|>user" in loaded.tokenizer.decode(generator.kv.tokens)
+    assert "<|im_start|>user" in loaded.tokenizer.decode(generator.prompt(question, 6).ids)
+    assert any(isinstance(step, Ended) for step in generator.answer(question, GREEDY))
     loaded.close()
 
 
