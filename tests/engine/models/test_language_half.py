@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from engine.experts.routers import RouterTaps
 from engine.generation.generate import Decoded, Ended, TextGenerator
 from engine.inspection import describe
 from engine.loading import LoadedModel, load
@@ -26,6 +27,7 @@ from engine.messages import ChatMessage, LoadModel, Sampling
 from engine.models.catalog import summarize
 from engine.models.hub import HubFile, HubModel
 from engine.planning import plan_from_hub
+from tests.engine.experts.test_routers import ALL, Listener
 from tests.engine.models.test_families import PROMPT, STEPS, Run, largest_difference, run
 from tests.families import SEEING_FAMILIES, make_tiny, stock, tiny_config, tiny_tokenizer
 
@@ -92,6 +94,15 @@ def test_nothing_is_in_memory_that_text_does_not_reach(half: Half) -> None:
         half.loaded.model(torch.cat([PROMPT] * 2, dim=1))
     idle = [name for name, weight in half.loaded.model.named_parameters() if id(weight) not in reached.ids]
     assert idle == []
+
+
+def test_routers_are_found_and_tapped(half: Half) -> None:
+    heard = Listener()
+    taps = RouterTaps(half.loaded.model, half.loaded.expert_modules, ALL, heard)
+    run(half.loaded.model)
+    taps.close()
+    assert taps.missing == []
+    assert {layer for layer, _, _ in heard.routers} == set(range(half.loaded.info.layers))
 
 
 def test_the_figures_leave_out_what_sees_and_hears(half: Half) -> None:
@@ -166,11 +177,10 @@ def test_the_template_may_come_with_the_processor(tmp_path: Path) -> None:
     assert summarize(str(tmp_path)).has_template
     loaded = load(quarter(tmp_path))
     assert loaded.info.has_template
-    generator = TextGenerator(loaded)
-    steps = list(generator.answer([ChatMessage("user", "What is the capital of France?")], GREEDY))
-    assert any(isinstance(step, Ended) for step in steps)
+    generator, question = TextGenerator(loaded), [ChatMessage("user", "What is the capital of France?")]
     assert loaded.tokenizer is not None
-    assert "<|im_start|>user" in loaded.tokenizer.decode(generator.past.tokens)
+    assert "<|im_start|>user" in loaded.tokenizer.decode(generator.prompt(question, 6).ids)
+    assert any(isinstance(step, Ended) for step in generator.answer(question, GREEDY))
     loaded.close()
 
 
