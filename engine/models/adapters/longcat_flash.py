@@ -34,6 +34,6 @@ class LongcatFlashBlock(AdaptedBlock):
         return out.view_as(hidden)
 
     def as_stored(self, ref: TensorRef) -> TensorRef | None:
-        """transformers saves unused matrices for zero experts; the makers' files have none."""
+        """transformers saves matrices for zero experts, too, which nothing uses."""
         number = re.search(r"\.mlp\.experts\.(\d+)\.", ref.name)
         return None if number and int(number[1]) >= self.experts.num_experts else ref

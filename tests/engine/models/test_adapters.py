@@ -115,7 +115,7 @@ def test_inspect_knows_the_shape(family: str, tmp_path: Path) -> None:
 
 
 def test_zero_experts_are_chosen_and_need_no_weights(tmp_path: Path) -> None:
-    """transformers saves unused matrices for them; the makers' files have none."""
+    """transformers saves matrices for them that nothing uses; a checkpoint without is as good."""
     folder = make_tiny("longcat_flash", tmp_path)
     chosen: list[int] = []
     with_them = logits_of(folder, chosen)
@@ -129,7 +129,7 @@ def test_zero_experts_are_chosen_and_need_no_weights(tmp_path: Path) -> None:
 
 
 def test_llama4_with_one_expert_for_each_token(tmp_path: Path) -> None:
-    """As its makers' models have it."""
+    """As the released models have it."""
     folder = make_tiny("llama4_text", tmp_path, changes={"num_experts_per_tok": 1})
     with torch.inference_mode():
         expected = stock(folder)(torch.tensor([PROMPT])).logits[0]
