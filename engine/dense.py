@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from engine.experts.layout import ALIGNMENT
 from engine.experts.memory import host_memory
 from engine.kv.check import check_past
 from engine.kv.kind import PastKind
-from engine.models.folder import ModelFolder
+from engine.models.folder import PROCESSORS_TEMPLATE, ModelFolder
 from engine.models.skeleton import Skeleton, in_short
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "spiece.model")
@@ -123,9 +124,15 @@ def load_tokenizer(folder: ModelFolder) -> PreTrainedTokenizerBase | None:
         return None
     with _quiet_transformers():
         try:
-            return AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                folder.path, local_files_only=True, trust_remote_code=False
+            )
+            beside = folder.path / PROCESSORS_TEMPLATE
+            if not tokenizer.chat_template and beside.is_file():
+                tokenizer.chat_template = json.loads(beside.read_text("utf-8"))["chat_template"]
         except Exception as error:  # any of a dozen kinds, from as many tokenizer classes
             raise ModelError(f"The tokenizer of {folder.name} cannot be read: {in_short(error)}") from error
+    return tokenizer
 
 
 def unique_tensors(model: PreTrainedModel) -> list[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
@@ -12,8 +12,8 @@ from engine.errors import MemoryPlanError
 from engine.experts.device import Device, make_devices
 from engine.experts.layout import ExpertLayout, expert_layout
 from engine.hardware.limits import ram
-from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted, workspace_bytes
-from engine.loading import Inspection, check_options, choose_dtype, inspect, make_plan
+from engine.hardware.plan import FIRST_CONTEXT, MemoryPlan, what_is_counted
+from engine.loading import Inspection, check_options, choose_dtype, inspect, make_plan, most_workspace
 from engine.messages import READ_MODES, LoadModel
 
 
@@ -46,8 +46,8 @@ class OpenModel:
             "experts": found.experts,
             "top_k": found.skeleton.top_k,
             "total_experts": found.total_experts,
-            "stored_dtypes": sorted({ref.dtype for ref in found.folder.tensors.values()}),
-            "total_bytes": found.folder.total_bytes,
+            "stored_dtypes": sorted({ref.dtype for ref in found.index.tensors}),
+            "total_bytes": found.index.total_bytes,
             "expert_bytes_stored": found.index.stored_bytes() if expert_bytes is None else expert_bytes,
             "notes": list(found.folder.notes),
             "longest_context": int(getattr(self._config, "max_position_embeddings", 0) or 0),
@@ -80,7 +80,7 @@ class OpenModel:
             "device": str(device.torch_device),
             "memory": memory,
             "free_bytes": device.free(),
-            "workspace_bytes": workspace_bytes(self._config, dtype.itemsize, found.skeleton.top_k, memory),
+            "workspace_bytes": most_workspace(found, dtype.itemsize, memory),
             "verdict": "too big",
             "shortfall_bytes": 0,
             "reason": "",
@@ -91,7 +91,7 @@ class OpenModel:
         except MemoryPlanError as error:
             return facts | {"shortfall_bytes": error.shortfall, "reason": str(error)}
         counted = what_is_counted(READ_MODES[command.reads])
-        return facts | {"verdict": plan.verdict, "plan": _plan_facts(plan, counted)}
+        return facts | {"verdict": plan.verdict, "plan": _plan_facts(plan, found.skeleton.notes, counted)}
 
 
 class _Roomier:
@@ -109,7 +109,7 @@ class _Roomier:
         return getattr(self._device, name)
 
 
-def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:
+def _plan_facts(plan: MemoryPlan, about: Sequence[str], counted: str) -> dict[str, Any]:
     return {
         "memory": plan.demand.memory,
         "free_bytes": plan.demand.free,
@@ -128,7 +128,7 @@ def _plan_facts(plan: MemoryPlan, counted: str) -> dict[str, Any]:
         "host_slots": plan.host_slots,
         "on_disk": plan.on_disk,
         "tiers": [asdict(tier) for tier in plan.tiers],
-        "notes": list(plan.notes),
+        "notes": [*about, *plan.notes],
         "counted": counted,
     }
 

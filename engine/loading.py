@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -49,7 +50,7 @@ from engine.messages import (
 )
 from engine.models.folder import ModelFolder, open_folder, resolve
 from engine.models.index import TORCH_DTYPE, ExpertIndex, build_index
-from engine.models.skeleton import Skeleton, load_config, make_skeleton
+from engine.models.skeleton import Skeleton, layer_configs, load_config, make_skeleton
 
 log = logging.getLogger("greenroom.loading")
 
@@ -155,7 +156,7 @@ def load(
         unwinding.callback(runtime.close)
         step("reading the tokenizer", 0.95)
         tokenizer = load_tokenizer(found.folder)
-        notes = [*found.folder.notes, *plan.notes, *declared.notes, *runtime.news.fresh()]
+        notes = [*found.folder.notes, *found.skeleton.notes, *plan.notes, *declared.notes, *runtime.news.fresh()]
         if tokenizer is None:
             notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
         elif not tokenizer.chat_template:
@@ -226,11 +227,11 @@ def choose_dtype(name: str, found: Inspection, device: Device) -> torch.dtype:
         if name not in DTYPES:
             raise OptionError(f"There is no precision {name!r}; choose auto, {', '.join(DTYPES)}.")
         return DTYPES[name]
-    stored = [TORCH_DTYPE.get(ref.dtype, torch.uint8) for ref in found.folder.tensors.values()]
+    stored = [TORCH_DTYPE.get(ref.dtype, torch.uint8) for ref in found.index.tensors]
     floats = [dtype for dtype in stored if dtype in DTYPES.values()]
     common = max(set(floats), key=floats.count) if floats else torch.float32
     if not device.on_card:
-        sizes = [ref.nbytes // dtype.itemsize for ref, dtype in zip(found.folder.tensors.values(), stored, strict=True)]
+        sizes = [ref.nbytes // dtype.itemsize for ref, dtype in zip(found.index.tensors, stored, strict=True)]
         if sum(sizes) * 4 <= ram().total / 8:
             return torch.float32
     return common
@@ -261,7 +262,7 @@ def _demand(
 ) -> Demand:
     """From the headers, and what the probes say now."""
     device = devices[0]
-    config = found.skeleton.config.get_text_config()
+    config, layers = found.skeleton.config.get_text_config(), layer_configs(found.skeleton.config)
     host = ram()
     landings = len(devices) * READERS * LANDINGS * max(layout.nbytes for layout in layouts)
     on_cpu = not device.on_card
@@ -275,10 +276,10 @@ def _demand(
         dense_bytes=found.dense_parameters * dtype.itemsize,
         slot_bytes=-(-slot_bytes // found.total_experts),
         total_experts=found.total_experts,
-        kv_bytes_per_token=kv_bytes_per_token(config, dtype.itemsize),
+        kv_bytes_per_token=kv_per_token(found, dtype.itemsize),
         longest_context=int(getattr(config, "max_position_embeddings", 0) or 1 << 20),
-        workspace_bytes=workspace_bytes(config, dtype.itemsize, found.skeleton.top_k, "RAM" if on_cpu else "VRAM"),
-        scores_bytes_per_token=scores_bytes_per_token(config, dtype.itemsize) if eager else 0,
+        workspace_bytes=most_workspace(found, dtype.itemsize, "RAM" if on_cpu else "VRAM"),
+        scores_bytes_per_token=max(scores_bytes_per_token(layer, dtype.itemsize) for layer in layers) if eager else 0,
         least_slots=len(set(layouts)),
         checkpoint_bytes=checkpoint_bytes(device.free()) if needs_checkpoints(found.model.config) else 0,
         kept_bytes=kept_bytes(device.free() if on_cpu else host.available),
@@ -286,6 +287,18 @@ def _demand(
         ram_limit=host.note,
         others_free=tuple(other.free() for other in devices[1:]) if device.on_card else (),
     )
+
+
+def kv_per_token(found: Inspection, itemsize: int) -> int:
+    """Bytes of keys and values that one token adds, where layers may differ."""
+    layers = layer_configs(found.skeleton.config)
+    return sum(kv_bytes_per_token(layer, itemsize) for layer in layers) // len(layers)  # each counts as all of them
+
+
+def most_workspace(found: Inspection, itemsize: int, memory: Literal["RAM", "VRAM"]) -> int:
+    """Bytes of the workspace of the layer that takes most."""
+    layers = layer_configs(found.skeleton.config)
+    return max(workspace_bytes(layer, itemsize, found.skeleton.top_k, memory) for layer in layers)
 
 
 def _make_runtime(

@@ -20,11 +20,11 @@ from engine.hardware.probes import card
 from engine.inspection import OpenModel
 from engine.loading import Inspection, inspect
 from engine.messages import LoadModel, MemoryBar, MemoryPart, MemoryPlanned, MemorySnapshot, ModelSummary, PlanMemory
-from engine.models.folder import ModelFolder, refuse_packed
+from engine.models.folder import ModelFolder, parts_of, refuse_packed
 from engine.models.headers import TensorRef
 from engine.models.hub import HubModel
 from engine.models.index import ExpertIndex
-from engine.models.skeleton import load_config, make_skeleton
+from engine.models.skeleton import Skeleton, load_config, make_skeleton
 
 KEPT_OPEN = 4  # models; the headers of a large one take some tens of MB
 
@@ -134,7 +134,7 @@ def plan_from_hub(model: HubModel) -> tuple[ModelSummary, MemoryPlanned | None]:
     except GreenroomError as error:
         family = str(model.config.get("model_type", ""))
         return ModelSummary(model.name, model.name, problem=str(error), family=family, license=model.license), None
-    experts = sum(_expert_parameters(found)) * _stored_size(found)
+    experts = _expert_parameters(found.skeleton) * _stored_size(model.config)
     summary = ModelSummary(
         model.name,
         model.name,
@@ -143,7 +143,7 @@ def plan_from_hub(model: HubModel) -> tuple[ModelSummary, MemoryPlanned | None]:
         experts=found.experts,
         top_k=found.skeleton.top_k,
         dtype=_stored(model.config),
-        total_bytes=found.folder.total_bytes,
+        total_bytes=found.index.total_bytes,
         expert_bytes=experts,
         license=model.license,
         has_template=model.has_template,
@@ -168,20 +168,24 @@ def _as_if_here(model: HubModel) -> Inspection:
         shape = skeleton.meta_model()
     if not skeleton.experts:
         raise ModelError(f"{model.name} is a dense model: it has no routed experts for Greenroom to keep and fetch.")
-    return Inspection(folder, skeleton, shape, ExpertIndex(tuple(skeleton.experts), (), frozenset()))
+    total = folder.total_bytes
+    if skeleton.senses:  # the files hold towers too, and no header is here to say how much of them
+        numbers = _expert_parameters(skeleton) + sum(parameter.numel() for parameter in shape.parameters())
+        total = numbers * _stored_size(model.config)
+    weights = TensorRef(model.name, path, 0, total, word, ())
+    return Inspection(folder, skeleton, shape, ExpertIndex(tuple(skeleton.experts), (), frozenset(), (weights,)))
 
 
-def _stored(config: Mapping[str, Any]) -> str:
+def _stored(config: dict[str, Any]) -> str:
     """The precision that a config names for its weights; float32, as transformers, where it names none."""
-    text = config.get("text_config")
-    said = [part.get(key) for part in (config, text) if isinstance(part, dict) for key in ("dtype", "torch_dtype")]
+    said = [part.get(key) for part in parts_of(config) for key in ("dtype", "torch_dtype")]
     return next((str(name) for name in said if name in _HEADER_WORDS), "float32")
 
 
-def _stored_size(found: Inspection) -> int:
-    return 4 if _stored(found.folder.config) == "float32" else 2
+def _stored_size(config: dict[str, Any]) -> int:
+    return 4 if _stored(config) == "float32" else 2
 
 
-def _expert_parameters(found: Inspection) -> list[int]:
-    """Numbers in the experts of each layer."""
-    return [module.num_experts * sum(map(prod, module.parameters.values())) for module in found.index.modules]
+def _expert_parameters(skeleton: Skeleton) -> int:
+    """Numbers in all routed experts."""
+    return sum(module.num_experts * sum(map(prod, module.parameters.values())) for module in skeleton.experts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import OptionError
@@ -16,9 +16,8 @@ from engine.generation.generate import Decoded, Prefilled, PromptReady, TextGene
 from engine.generation.prompt import prompt_tokens
 from engine.generation.sampling import check_logits
 from engine.kv.past import Past
-from engine.loading import LoadedModel, load
+from engine.loading import LoadedModel, inspect, load
 from engine.messages import ChatMessage, LoadModel, Sampling
-from engine.models.folder import resolve
 
 RANDOM_PROMPT = 24  # tokens, for a folder without a tokenizer
 RANDOM_TURN = 8  # tokens of its second message
@@ -227,14 +226,18 @@ class _Follower:
 
 
 def _stock(command: LoadModel, loaded: LoadedModel) -> PreTrainedModel:
+    """The class that the checkpoint is of, whole: of a model that sees as well, that part, too."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(
-        resolve(command.source),
+    found = inspect(command.source)
+    model = found.skeleton.whole_class.from_pretrained(
+        found.folder.path,
+        config=found.skeleton.config,
         dtype=torch.float32,
         experts_implementation="eager",
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
     )
-    return model.eval().to(loaded.device)
+    stock: PreTrainedModel = model.eval().to(loaded.device)
+    return stock

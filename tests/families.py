@@ -17,12 +17,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from engine.models.own import offer
 
 EXPERTS = 8
 TOP_K = 2
@@ -65,18 +67,40 @@ _COMMON: dict[str, Any] = {
     "pad_token_id": None,
 }
 
-_VISION: dict[str, Any] = {
+# The same for what sees or hears.
+_TOWER: dict[str, Any] = {
     "depth": 1,
     "num_hidden_layers": 1,
+    "encoder_layers": 1,
     "hidden_size": 32,
+    "d_model": 32,
     "intermediate_size": 32,
+    "encoder_ffn_dim": 32,
+    "moe_intermediate_size": 16,
+    "num_local_experts": 4,
     "num_heads": 2,
     "num_attention_heads": 2,
+    "encoder_attention_heads": 2,
     "num_key_value_heads": 2,
     "head_dim": 16,
     "out_hidden_size": 32,
+    "output_dim": 32,
+    "output_channels": 8,
+    "downsample_hidden_size": 8,
+    "num_mel_bins": 16,
+    "n_mel_bins": 4,
+    "mel_vocab_size": 16,
+    "projection_hidden_dim": 32,
+    "projection_intermediate_size": 32,
+    "adapter_in_dim": 32,
+    "adapter_input_size": 32,
+    "adapter_out_dim": 32,
     "num_position_embeddings": 16,
     "position_embedding_size": 16,
+    "window_size": 2,
+    "image_size": 16,
+    "max_image_size": 16,
+    "text_hidden_size": 32,
     "patch_size": 4,
 }
 
@@ -139,6 +163,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "aria_text": {},
     "axk1": {"num_key_value_heads": 4},
     "axk2": {"num_key_value_heads": 4},
+    "beam": {"mlp_layer_types": ["dense", "sparse", "sparse"], "sliding_window": 8},
     "bailing_hybrid": {"num_key_value_heads": 4, "layer_group_size": 2, "num_hidden_layers": 4},
     "deepseek_v32": _INDEXED,
     "flint": {"num_hidden_layers": 3},
@@ -210,39 +235,186 @@ _MORE: dict[str, dict[str, Any]] = {
 
 MORE_FAMILIES = tuple(_MORE)
 
-# Mixture-of-Experts families whose experts do not go through the registry; refused by name.
-_REFUSED: dict[str, dict[str, Any]] = {
+
+def _mrope(*sections: int) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(sections)}
+
+
+_SAM = {"downsample_channels": [8, 32], "global_attn_indexes": [0]}
+
+# Families that also see or hear: what is particular in each part of the config. A part that may be of any kind names
+# its own ("model_type").
+_SEEING: dict[str, dict[str, Any]] = {
+    "aria": {"vision_config": {"model_type": "idefics3_vision"}, "projector_patch_to_query_dict": {16: 4}},
+    "deepseek_ocr2": {
+        "text_config": {
+            "num_key_value_heads": 4,
+            "n_group": None,
+            "topk_group": None,
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+        },
+        "vision_config": {"sam_config": _SAM},
+    },
+    "dots3_note": {
+        "text_config": _INDEXED
+        | {
+            "head_dim": 12,
+            "layer_types": ["sliding_attention", "indexed_attention", "sliding_attention"],
+            "sliding_window": 8,
+            "swa_num_attention_heads": 4,
+            "swa_num_key_value_heads": 4,
+            "swa_q_lora_rank": 24,
+            "swa_kv_lora_rank": 16,
+            "swa_head_dim": 12,
+            "swa_qk_nope_head_dim": 8,
+            "swa_v_head_dim": 8,
+        },
+        "vision_config": {"mlp_layer_types": ["sparse"]},
+    },
+    "ernie4_5_vl_moe": {"text_config": {"moe_intermediate_size": [16, 8], "rope_parameters": _mrope(1, 1, 2)}},
+    "gemma4": {"text_config": {"global_head_dim": 16}, "audio_config": None},  # layers of two sizes, as released
+    "glm4v_moe": {"text_config": {"rope_parameters": _mrope(1, 1, 0)}},
+    "glm5_next": {
+        "text_config": _INDEXED
+        | {
+            "index_kpool": 4,
+            "qk_rope_head_dim": 0,
+            "head_dim": 0,
+            "linear_head_dim": 8,
+            "linear_num_heads": 4,
+            "layer_types": ["linear_attention", "indexed_attention", "linear_attention"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+        }
+    },
+    "hy_v4_vl": {"text_config": _INDEXED | {"rope_parameters": _mrope(1, 1, 0)}},
+    "inkling2": {},
+    "inkling2_loop": {
+        "text_config": {"n_layers_per_attn_res_block": 1, "loop_layer_index_start": 1, "loop_layer_index_end": 2},
+        "vision_config": {"model_type": "inkling2_vision"},
+    },
+    "inkling_mm_model": {"vision_config": {"num_hidden_layers": 4}},
+    "internvl": {"text_config": {"model_type": "qwen3_moe"}},
+    "kimi_k25": {"text_config": {"model_type": "deepseek_v3"}},
+    "lfm2_vl": {"text_config": {"model_type": "lfm2_moe"}, "vision_config": {"model_type": "siglip2_vision_model"}},
+    "llama4": {"text_config": {"intermediate_size_mlp": 48}},
+    "minimax_m3_vl": {"projector_hidden_size": 32},
+    "mistral3": {
+        "text_config": {"model_type": "mistral4", "num_key_value_heads": 4},
+        "vision_config": {"model_type": "pixtral"},
+    },
+    "mistral_large4": {"text_config": {"num_key_value_heads": 4}, "vision_config": {"model_type": "pixtral"}},
+    "muse_spark": {
+        "text_config": {"moe_hidden_size": 16},
+        "audio_config": {
+            "num_hidden_layers": 4,
+            "hidden_sizes": [8, 8, 8, 16],
+            "depths": [1, 1, 1, 1],
+            "patch_sizes": [2, 2, 2, 2],
+        },
+        "projector_hidden_size": 16,
+        "out_hidden_size": 32,
+    },
+    "qwen3_5_moe": {},
+    "qwen3_omni_moe": {
+        "talker_config": {
+            "text_config": {"shared_expert_intermediate_size": 16},
+            "code_predictor_config": {"vocab_size": 16},
+            "thinker_hidden_size": 32,
+            "spatial_merge_size": 2,
+        },
+        "code2wav_config": {
+            "upsample_rates": [2],
+            "upsampling_ratios": [2],
+            "decoder_dim": 16,
+            "num_quantizers": 2,
+            "codebook_size": 16,
+        },
+    },
+    "qwen3_vl_moe": {},
+    "qwen4_exp": {},
+    "step3p7": {
+        "text_config": {
+            "num_hidden_layers": 4,
+            "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            "num_sliding_attention_heads": 2,
+            "sliding_window": 8,
+            "share_expert_dim": 24,
+            "swiglu_limits": [0.0, 0.0, 0.3, 0.3],
+            "moe_router_scaling_factor": 1.5,
+        },
+    },
+    "unlimited_ocr": {"vision_config": {"sam_config": _SAM}},
+}
+
+SEEING_FAMILIES = tuple(_SEEING)
+
+# Of these transformers' whole class fails on text without a picture; the class for their text alone answers.
+_WHOLE_CLASS_FAILS = ("llama4",)
+
+# Off the registry: an adapter gives their experts its shape (engine/models/adapters), or the whole model is ours
+# (engine/models/own).
+_ADAPTED: dict[str, dict[str, Any]] = {
+    "arctic": {"moe_layer_frequency": 1, "parallel_attn_mlp_res": True},
     "dbrx": {
         "d_model": 32,
         "n_heads": 4,
         "n_layers": 2,
         "max_seq_len": 128,
-        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": EXPERTS, "moe_top_k": TOP_K},
-        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": EXPERTS, "moe_top_k": TOP_K},
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 2.0},
     },
-    "doge": {"is_moe": True},
+    "doge": {"is_moe": True, "num_experts": 16},  # the square of a number of keys
     "jetmoe": {},
-    "llama4_text": {"intermediate_size_mlp": 48},
+    "llama4_text": {
+        "intermediate_size_mlp": 48,
+        "num_hidden_layers": 4,
+        "interleave_moe_layer_step": 2,
+        "attention_chunk_size": 16,
+    },
     "longcat_flash": {
         "num_layers": 2,
         "num_key_value_heads": 4,
+        "head_dim": 4,
         "ffn_hidden_size": 24,
         "expert_ffn_hidden_size": 16,
         "zero_expert_num": 4,
     },
 }
 
-REFUSED_FAMILIES = tuple(_REFUSED)
+ADAPTED_FAMILIES = (*_ADAPTED, "step3p7")
 
 
-ALL_FAMILIES = (*FAMILIES, *MORE_FAMILIES)
+ALL_FAMILIES = (*FAMILIES, *MORE_FAMILIES, *ADAPTED_FAMILIES)
 
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
-    """A config of ``family`` for a model of about 100,000 parameters; ``changes`` win over everything."""
+    """A config of ``family`` for a model of about 100,000 parameters; ``changes`` win over everything.
+
+    Of a family that also sees or hears, they are those of its text.
+    """
+    offer(family)
+    if family in _SEEING:
+        return _part(CONFIG_MAPPING[family], _SEEING[family], changes)
     declared = CONFIG_MAPPING[family].__dataclass_fields__
     values = {name: value for name, value in _COMMON.items() if name in declared}
-    return AutoConfig.for_model(family, **(values | (_OWN | _MORE | _REFUSED).get(family, {}) | changes))
+    return AutoConfig.for_model(family, **(values | (_OWN | _MORE | _ADAPTED).get(family, {}) | changes))
+
+
+def _part(
+    config_class: type[PretrainedConfig], own: Mapping[str, Any], changes: Mapping[str, Any], is_text: bool = False
+) -> PretrainedConfig:
+    """A tiny config with tiny parts; ``changes`` go to the part that is text."""
+    own = dict(own)
+    if config_class is AutoConfig:
+        config_class = CONFIG_MAPPING[own.pop("model_type")]
+    usual = _COMMON | {"pad_token_id": 0} | (_OWN | _MORE).get(config_class.model_type, {}) if is_text else _TOWER
+    values = {name: value for name, value in usual.items() if name in config_class.__dataclass_fields__}
+    values |= own | (changes if is_text else {})
+    for name, part_class in config_class.sub_configs.items():
+        if values.get(name, {}) is not None:
+            values[name] = _part(part_class, values.get(name, {}), changes, name == "text_config")
+    return config_class(**values)
 
 
 def make_tiny(
@@ -258,10 +430,11 @@ def make_tiny(
     """Write a random checkpoint of ``family`` into ``folder`` and return it.
 
     shards: safetensors files to spread the weights over. tokenizer: add ``tiny_tokenizer``, so that it can chat.
-    changes: config values to set.
+    changes: config values to set, of a family that also sees or hears those of its text.
     """
     config = tiny_config(family, **(({"vocab_size": CHAT_VOCABULARY} if tokenizer else {}) | dict(changes or {})))
-    model = AutoModelForCausalLM.from_config(config).to(dtype)
+    factory = AutoModelForMultimodalLM if family in _SEEING else AutoModelForCausalLM
+    model = factory.from_config(config).to(dtype)
     randomise(model, seed)
     model.save_pretrained(folder)
     if shards > 1:
@@ -272,20 +445,15 @@ def make_tiny(
 
 
 def stock(folder: Path) -> PreTrainedModel:
-    """transformers' own model of a checkpoint, fully resident, with its own eager expert loop."""
-    return AutoModelForCausalLM.from_pretrained(folder, experts_implementation="eager", dtype=torch.float32).eval()
+    """transformers' own model of a checkpoint, fully resident, with its own eager expert loop.
 
-
-def make_tiny_with_vision(family: str, folder: Path) -> Path:
-    """Like ``make_tiny``, for a family whose config holds a text config (``family``_text) and a vision config."""
-    config_class = CONFIG_MAPPING[family]
-    vision_class = config_class.sub_configs["vision_config"]
-    vision = {name: value for name, value in _VISION.items() if name in vision_class.__dataclass_fields__}
-    text = tiny_config(f"{family}_text", pad_token_id=0).to_dict()
-    model = AutoModelForImageTextToText.from_config(config_class(text_config=text, vision_config=vision))
-    randomise(model)
-    model.save_pretrained(folder)
-    return folder
+    The whole one where it also sees or hears; of several models in one, that which answers.
+    """
+    family = AutoConfig.from_pretrained(folder).model_type
+    whole = family in _SEEING and family not in _WHOLE_CLASS_FAILS
+    factory = AutoModelForMultimodalLM if whole else AutoModelForCausalLM
+    model = factory.from_pretrained(folder, experts_implementation="eager", dtype=torch.float32).eval()
+    return getattr(model, "thinker", model)
 
 
 _DERIVED = ("slope_rate", "_decay")  # saved, but not free: they follow from the config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from PySide6.QtCore import QCoreApplication
 
 MAX_BYTES = 256 * 1024  # of one file: some 70,000 tokens
 MAX_FILES = 10
+_HEAD = 1024  # bytes that tell a picture or sound from text
 _FENCES = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -43,6 +45,8 @@ def read_attachment(path: Path) -> Attachment:
         if not path.is_file():
             raise NotText(_tr("“%1” is not a file that can be read.", name))
         size = path.stat().st_size
+        with path.open("rb") as file:
+            _refuse_pictures_and_sound(name, file.read(_HEAD))
         if size > MAX_BYTES:
             most = f"{MAX_BYTES // 1024} KB"
             raise NotText(_tr("“%1” is too long: %2, and at most %3 can go along.", name, size_in_words(size), most))
@@ -60,6 +64,19 @@ def read_attachment(path: Path) -> Attachment:
     if not text.strip():
         raise NotText(_tr("“%1” is empty.", name))
     return Attachment(name, text.replace("\r\n", "\n").replace("\r", "\n"), path.absolute())
+
+
+def _refuse_pictures_and_sound(name: str, head: bytes) -> None:
+    """By name and first bytes: an .svg is a picture's text, a .ts may be a program or a video. Raises NotText."""
+    if b"\0" not in head or head.startswith(tuple(mark for mark, _ in _BOMS)):
+        return
+    kind = (mimetypes.guess_type(name)[0] or "").partition("/")[0]
+    if kind == "image":
+        raise NotText(_tr("“%1” is a picture. Greenroom gives models text only, also those that can see.", name))
+    if kind == "video":
+        raise NotText(_tr("“%1” is a video. Greenroom gives models text only, also those that can see.", name))
+    if kind == "audio":
+        raise NotText(_tr("“%1” is sound. Greenroom gives models text only, also those that can hear.", name))
 
 
 def read_again(path: Path, digest: str) -> Attachment:

@@ -22,9 +22,9 @@ from engine.experts.device import make_devices
 from engine.experts.layout import expert_layout
 from engine.hardware.disk import CAN_DROP
 from engine.hardware.limits import cores
-from engine.hardware.plan import kv_bytes_per_token, parse_experts, workspace_bytes
+from engine.hardware.plan import parse_experts
 from engine.hardware.probes import computing_threads, processor_name
-from engine.loading import Inspection, check_options, choose_dtype, inspect
+from engine.loading import Inspection, check_options, choose_dtype, inspect, kv_per_token, most_workspace
 from engine.messages import LoadModel
 from engine.models import demo
 
@@ -153,7 +153,6 @@ class _Room:
     """What contenders need of one memory, in bytes."""
 
     def __init__(self, found: Inspection, dtype: torch.dtype, tokens: int, memory: Literal["RAM", "VRAM"]) -> None:
-        config = found.skeleton.config.get_text_config()
         self.found = found
         self.dtype = dtype
         self.tokens = tokens
@@ -163,8 +162,8 @@ class _Room:
         self.slot_bytes = -(-self.experts // found.total_experts)
         self.layer_bytes = max(layout.nbytes * count for layout, count in zip(layouts, counts, strict=True))
         self.dense = found.dense_parameters * dtype.itemsize
-        self.kv = tokens * kv_bytes_per_token(config, dtype.itemsize)
-        self.workspace = workspace_bytes(config, dtype.itemsize, found.skeleton.top_k, memory)
+        self.kv = tokens * kv_per_token(found, dtype.itemsize)
+        self.workspace = most_workspace(found, dtype.itemsize, memory)
 
     def need(self, slots: int) -> int:
         return self.dense + slots * self.slot_bytes + self.kv + self.workspace

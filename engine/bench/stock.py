@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engine.bench.contender import Pages, PathInfo, Peer, Sample, Stopwatch, Unavailable
@@ -141,8 +141,9 @@ def _load(found: Inspection, dtype: torch.dtype, implementation: str, **placemen
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        model: PreTrainedModel = found.skeleton.whole_class.from_pretrained(
             found.folder.path,
+            config=found.skeleton.config,
             dtype=dtype,
             experts_implementation=implementation,
             local_files_only=True,

@@ -38,10 +38,11 @@ class _Experts(Protocol):
     num_experts: int
     has_gate: bool
     has_bias: bool
-    is_transposed: bool
     has_post_expert_norm: bool
     greenroom_layer: int
     greenroom_runtime: ExpertRuntime
+    greenroom_transposed: frozenset[str]
+    greenroom_weighs_input: bool
     greenroom_shares: bool
     greenroom_small: bool
 
@@ -54,8 +55,16 @@ def attach(module: nn.Module, layer: int, runtime: ExpertRuntime) -> None:
     """Tell an experts module where its experts come from. layer: its number among the layers that have experts."""
     module.greenroom_layer = layer  # type: ignore[assignment]
     module.greenroom_runtime = runtime  # type: ignore[assignment]
+    module.greenroom_transposed = _transposed(module)  # type: ignore[assignment]
+    module.greenroom_weighs_input = bool(getattr(module, "weighs_input", False))  # type: ignore[assignment]
     module.greenroom_shares = _shares(module)  # type: ignore[assignment]
     module.greenroom_small = _small(module, runtime.layout_of(layer))  # type: ignore[assignment]
+
+
+def _transposed(module: nn.Module) -> frozenset[str]:
+    """Parameters stored ``[columns, rows]``: by transformers' flag all of them, in an adapter's experts some."""
+    all_of_them = {"gate_up_proj", "up_proj", "down_proj"} if module.is_transposed else ()
+    return frozenset(getattr(module, "transposed", all_of_them))
 
 
 def _shares(module: nn.Module) -> bool:
@@ -73,7 +82,7 @@ def _shares(module: nn.Module) -> bool:
 def _small(module: nn.Module, layout: ExpertLayout) -> bool:
     """True when numpy may compute one row on these experts: their products are so short that calling torch takes as
     long as they do (16 experts of 221 KB: 0.50 ms a layer against 0.69, one thread)."""
-    plain = bool(module.greenroom_shares) and not module.has_bias and not module.is_transposed
+    plain = bool(module.greenroom_shares) and not module.has_bias and not module.greenroom_transposed
     return plain and layout.dtype == torch.float32 and layout.nbytes <= SMALL
 
 
@@ -99,6 +108,9 @@ def _one_token(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tensor
     chosen = index[0].tolist()
     ids = [expert for expert in chosen if expert < experts.num_experts]
     runtime.observer.routed(layer, ids)
+    if experts.greenroom_weighs_input:  # each expert has an input of its own; summed in ascending order, as below
+        ascending = index.argsort(dim=1)
+        return _many_tokens(experts, hidden, index.gather(1, ascending), weights.gather(1, ascending))
     if len(set(ids)) < len(ids):  # a hash router's table may name one expert twice
         return _many_tokens(experts, hidden, index, weights)
     wanted = np.array(sorted(ids), dtype=np.int64)
@@ -131,6 +143,10 @@ def _picked_by_the_card(experts: _Experts, resident: Resident, hidden: Tensor, i
     """Nobody can be missing, so the host need not know who is wanted: everything is queued and nothing waited for. The
     same calls on the same numbers as below."""
     views, ascending_weights = resident.pick(experts.greenroom_layer, ids, weights)
+    if experts.greenroom_weighs_input:
+        pairs = zip(views, ascending_weights.unbind(0), strict=True)
+        parts = [_expert(experts, parameters, hidden * weight) for parameters, weight in pairs]
+        return torch.cat(parts).sum(dim=0, keepdim=True).to(hidden.dtype)
     outputs = _experts_on_one_row(experts, views, hidden)
     return (outputs * ascending_weights.unsqueeze(-1)).sum(dim=0, keepdim=True).to(hidden.dtype)
 
@@ -148,8 +164,12 @@ def _many_tokens(experts: _Experts, hidden: Tensor, index: Tensor, weights: Tens
         for served, views in serving:
             for expert, parameters in zip(served, views, strict=True):
                 positions = by_expert[ends[expert] - counts[expert] : ends[expert]]
-                outputs[positions] = _at_home(_expert, experts, parameters, hidden[positions // k])
-    weighted = outputs.view(tokens, k, -1) * weights.unsqueeze(-1)
+                rows = hidden[positions // k]
+                if experts.greenroom_weighs_input:
+                    rows = rows * weights.reshape(-1, 1)[positions]
+                outputs[positions] = _at_home(_expert, experts, parameters, rows)
+    choices = outputs.view(tokens, k, -1)
+    weighted = choices if experts.greenroom_weighs_input else choices * weights.unsqueeze(-1)
     return weighted.sum(dim=1).to(hidden.dtype)
 
 
@@ -201,4 +221,4 @@ def _expert(experts: _Experts, parameters: Parameters, rows: Tensor) -> Tensor:
 def _project(experts: _Experts, parameters: Parameters, name: str, rows: Tensor) -> Tensor:
     weight = parameters[name]
     bias = parameters[f"{name}_bias"] if experts.has_bias else None
-    return linear(rows, weight.t() if experts.is_transposed else weight, bias)
+    return linear(rows, weight.t() if name in experts.greenroom_transposed else weight, bias)

@@ -46,9 +46,7 @@ class Ranking:
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """``logits [tokens, experts or more]``: float32 ``[tokens, experts]``."""
-        scores = logits[:, : self.experts]
-        if self.form is not None:
-            scores = self.form(scores)
+        scores = (logits if self.form is None else self.form(logits))[:, : self.experts]
         if self.correction is not None:
             scores = scores + self.correction
         return scores.astype(np.float32, copy=False)
@@ -83,23 +81,30 @@ class RankingSearch:
 
 
 def capped(scores: np.ndarray, picks: np.ndarray) -> np.ndarray:
-    """``scores [tokens, experts]`` with everybody but ``picks [tokens, k]`` at most level with the last one picked."""
+    """``scores [tokens, experts]`` with all but ``picks [tokens, k]`` at most level with the last one picked; as they
+    are where no expert was picked."""
     of_picked = np.take_along_axis(scores, _real(picks, scores), axis=1)
     result = np.minimum(scores, of_picked.min(axis=1, keepdims=True))
     np.put_along_axis(result, _real(picks, scores), of_picked, axis=1)
-    return result
+    return np.where(_none(picks, scores), scores, result)
 
 
 def _explained(scores: np.ndarray, picks: np.ndarray) -> int:
     """Tokens of which no passed-over expert scored above a picked one."""
-    picks = _real(picks, scores)
+    none, picks = _none(picks, scores)[:, 0], _real(picks, scores)
     worst_picked = np.take_along_axis(scores, picks, axis=1).min(axis=1)
     others = scores.copy()
     np.put_along_axis(others, picks, -np.inf, axis=1)
-    return int(np.count_nonzero(others.max(axis=1) <= worst_picked + 1e-6))
+    return int(np.count_nonzero(none | (others.max(axis=1) <= worst_picked + 1e-6)))
 
 
 def _real(picks: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Places past the last expert, which mean nobody, repeat a real pick."""
     first = np.minimum(picks.min(axis=1, keepdims=True), scores.shape[1] - 1)
     return np.where(picks < scores.shape[1], picks, first)
+
+
+def _none(picks: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """bool ``[tokens, 1]``: all picks lie past the last expert."""
+    none: np.ndarray = picks.min(axis=1, keepdims=True) >= scores.shape[1]
+    return none

@@ -175,7 +175,7 @@ class RouterTaps:
             call.module,
             scores_at,
             picks_at,
-            RankingSearch(experts, _vectors_near(call, self._parents[layer], experts)),
+            RankingSearch(experts, _vectors_near(call, self._parents[layer], experts, outputs[scores_at].shape[1])),
             norm.module if norm else None,
             call.args[0].dim(),
             others if constant else None,
@@ -354,8 +354,9 @@ def _has_scores(output: Any, index: Tensor, experts: int) -> bool:
     return output.shape[0] == index.shape[0] and output.shape[1] >= experts
 
 
-def _vectors_near(router: _Call, block: nn.Module, experts: int) -> list[np.ndarray]:
-    """Vectors ``[experts]`` that may correct the scores: among the router's arguments and weights and its block's."""
+def _vectors_near(router: _Call, block: nn.Module, experts: int, width: int) -> list[np.ndarray]:
+    """Vectors ``[experts]`` that may correct the scores: among the router's arguments and weights and its block's.
+    width: of its scores; more than experts where it may also choose what is none."""
     candidates: list[Any] = [*router.args[1:], *router.kwargs.values()]
     for module in (router.module, *router.module.children(), block, *block.children()):
         candidates += [*module.parameters(recurse=False), *module.buffers(recurse=False)]
@@ -363,7 +364,7 @@ def _vectors_near(router: _Call, block: nn.Module, experts: int) -> list[np.ndar
     for value in candidates:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
-        if experts <= value.numel() <= experts + 1 and value.numel() == max(value.shape):
+        if experts <= value.numel() <= max(experts + 1, width) and value.numel() == max(value.shape):
             vectors[id(value)] = _numpy(value.detach()).reshape(-1)[:experts].copy()
     return list(vectors.values())
 

@@ -24,6 +24,7 @@ from engine.experts.read_plan import Run, Staging, plan_runs, read_runs
 from engine.experts.reading import CheckpointFile, checkpoint_file
 from engine.hardware import disk
 from engine.messages import ReadMode
+from engine.models.conversion import OneExpertModel
 from engine.models.index import ExpertIndex, ParameterSource, Piece
 from engine.models.skeleton import in_short
 
@@ -89,7 +90,7 @@ class DiskStore:
         way is faster.
         """
         self._layouts = layouts
-        self._model: PreTrainedModel | None = model
+        self._model: OneExpertModel | None = OneExpertModel(model, index.modules)
         self._converting = threading.Lock()  # a converter collects its tensors in itself: one user at a time
         self._local = threading.local()
         self._helper = ThreadPoolExecutor(HELPERS, thread_name_prefix="greenroom-block")  # none runs until it is needed

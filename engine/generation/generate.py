@@ -86,7 +86,7 @@ class TextGenerator:
         """ends: tokens that end an answer; None: those the model declares. store: keeps the pasts of other chats."""
         self._loaded = loaded
         self.past = Past(loaded.model, loaded.checkpoint_bytes, loaded.past_kind)
-        self.pasts = Pasts(self.past, store)
+        self.pasts = Pasts(self.past, None if loaded.past_kind.whole else store)
         self._ends = end_tokens(loaded) if ends is None else ends
         if loaded.tokenizer is not None:
             loaded.tokenizer("")  # drops a truncation that came with it: from here on, any thread may use it
@@ -138,6 +138,8 @@ class TextGenerator:
         declared, tokenizer = self._loaded.model.generation_config, self._loaded.tokenizer
         sampler = Sampler(sampling, declared, self._ends, len(prompt), limit, tokenizer)
         chooser = chooser or sampler
+        if self._loaded.past_kind.whole:
+            self.past.clear()
         reused = self.pasts.turn_to(prompt, chat)
         runtime = self._loaded.runtime
         runtime.begin_answer(new_chat=reused == 0)

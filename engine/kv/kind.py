@@ -16,6 +16,7 @@ class PastKind:
     in_place: a pass changes recurrent states where they are. needs_checkpoints: it has windows or recurrent layers,
     whose state cannot be cut.
     in_pieces: a pass of several tokens goes on from a past as from nothing; else only one token at a time does.
+    whole: a prompt is read from nothing each time, because what a layer makes of a token depends on its pass.
     stepped: names of the layers that are fed one token at a time behind a past, because their own way is wrong there.
     """
 
@@ -23,6 +24,7 @@ class PastKind:
     in_place: bool = True
     needs_checkpoints: bool = False
     in_pieces: bool = True
+    whole: bool = False
     stepped: tuple[str, ...] = ()
 
 

@@ -88,7 +88,7 @@ class ModelSummary:
     experts: int = 0  # routed experts per layer
     top_k: int = 0  # experts per token
     dtype: str = ""  # stored precision, "bfloat16"
-    total_bytes: int = 0  # of all weights on disk
+    total_bytes: int = 0  # of all weights that a load reads, stored
     expert_bytes: int = 0  # of all routed experts, stored
     license: str = ""
     has_template: bool = False

@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.errors import GreenroomError, explain
 from engine.messages import ModelSummary
 from engine.models import demo, hub
-from engine.models.folder import ModelFolder, hub_models, open_folder, resolve
+from engine.models.folder import PROCESSORS_TEMPLATE, ModelFolder, hub_models, open_folder, resolve
 
 log = logging.getLogger("greenroom.models")
 
@@ -64,7 +64,7 @@ def _summary(source: str, folder: ModelFolder) -> ModelSummary:
 
     skeleton = make_skeleton(load_config(folder))
     index = build_index(folder, skeleton, skeleton.meta_model())
-    dtypes = [ref.dtype for ref in folder.tensors.values()]
+    dtypes = [ref.dtype for ref in index.tensors]
     return ModelSummary(
         source,
         folder.name,
@@ -73,7 +73,7 @@ def _summary(source: str, folder: ModelFolder) -> ModelSummary:
         experts=max(module.num_experts for module in index.modules),
         top_k=skeleton.top_k,
         dtype={"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(max(set(dtypes), key=dtypes.count), "other"),
-        total_bytes=folder.total_bytes,
+        total_bytes=index.total_bytes,
         expert_bytes=index.stored_bytes(),
         license=_license(folder.path),
         has_template=_has_template(folder.path),
@@ -98,7 +98,7 @@ def _license(path: Path) -> str:
 
 
 def _has_template(path: Path) -> bool:
-    if (path / "chat_template.jinja").is_file():
+    if any((path / name).is_file() for name in ("chat_template.jinja", PROCESSORS_TEMPLATE)):
         return True
     try:
         return '"chat_template"' in (path / "tokenizer_config.json").read_text("utf-8")

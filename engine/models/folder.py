@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from engine.errors import GreenroomError, ModelError
 from engine.models import demo
 from engine.models.headers import DTYPE_BYTES, TensorRef, read_headers, weight_files
+
+PROCESSORS_TEMPLATE = "chat_template.json"  # where processors of models that see kept it; tokenizers do not look there
 
 _PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -146,15 +149,23 @@ def _is_packed(ref: TensorRef) -> bool:
 
 def refuse_packed(config: dict[str, Any]) -> None:
     """Raise ModelError when the config says that the weights are quantised."""
-    text_config = config.get("text_config")
-    nested = text_config.get("quantization_config") if isinstance(text_config, dict) else None
-    quantization = config.get("quantization_config") or nested
+    quantization = next(
+        (part["quantization_config"] for part in parts_of(config) if part.get("quantization_config")), None
+    )
     if quantization:
         method = quantization.get("quant_method", "an unknown method") if isinstance(quantization, dict) else "yes"
         raise ModelError(
             f"The weights are quantised ({method}), which Greenroom does not run yet. "
             "Choose a bfloat16, float16 or float32 version of the model."
         )
+
+
+def parts_of(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A config and the configs in it, outer ones first: of text, vision, several models in one."""
+    yield config
+    inner = [part for name, part in config.items() if name.endswith("_config") and isinstance(part, dict)]
+    for part in sorted(inner, key=lambda part: part is not config.get("text_config")):  # the text's first
+        yield from parts_of(part)
 
 
 def _refuse_without_safetensors(path: Path) -> None:

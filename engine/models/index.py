@@ -19,8 +19,6 @@ import torch
 from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
-    Concatenate,
-    MergeModulelist,
     WeightConverter,
     WeightRenaming,
     dot_natural_key,
@@ -28,6 +26,8 @@ from transformers.core_model_loading import (
 )
 
 from engine.errors import ModelError
+from engine.models.adapters import as_stored, conversions_of
+from engine.models.conversion import OneExpertModel, deals, is_plain, own_share
 from engine.models.folder import ModelFolder
 from engine.models.headers import TensorRef
 from engine.models.skeleton import ExpertsModule, Skeleton
@@ -69,6 +69,12 @@ class ExpertIndex:
     modules: tuple[ExpertsModule, ...]
     sources: tuple[tuple[tuple[ParameterSource, ...], ...], ...]  # [layer][expert] -> its parameters
     names: frozenset[str]  # checkpoint names that belong to experts; everything else is dense
+    tensors: tuple[TensorRef, ...]  # all that a load reads, dense ones too; a file may hold more: towers, draft heads
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all that a load reads, as stored."""
+        return sum(ref.nbytes for ref in self.tensors)
 
     def stored_bytes(self) -> int:
         """Bytes of all routed experts in the checkpoint."""
@@ -94,7 +100,7 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
     if not skeleton.experts:
         raise _no_experts(skeleton)
     skeleton.check_top_k()
-    mapping = get_model_conversion_mapping(model)
+    mapping = [*get_model_conversion_mapping(model), *conversions_of(model)]
     renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
     converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
     by_pattern = {pattern: entry for entry in converters for pattern in entry.source_patterns}
@@ -103,7 +109,8 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
     paths = tuple(f"{module.path}." for module in skeleton.experts)
     # target parameter -> (converter, {source pattern: tensors in natural order})
     found: dict[str, tuple[WeightConverter | None, dict[str, list[TensorRef]]]] = {}
-    for key in sorted(folder.tensors, key=dot_natural_key):
+    stored_tensors = as_stored(folder.tensors, model)
+    for key in sorted(stored_tensors, key=dot_natural_key):
         target, pattern = rename_source_key(key, renamings, converters, model.base_model_prefix, names)
         if target not in names and key in names:
             target, pattern = rename_source_key(key, [], [], model.base_model_prefix, names)
@@ -111,12 +118,13 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
         first, tensors = found.setdefault(target, (converter, {}))
         if first is not converter and target.startswith(paths):
             raise _twice(target, _keys(tensors)[0], key)
-        tensors.setdefault(pattern if pattern is not None else key, []).append(folder.tensors[key])
+        tensors.setdefault(pattern if pattern is not None else key, []).append(stored_tensors[key])
 
     _check_dense_shapes(found, model)
     foreign = [key for target, (_, tensors) in found.items() if target not in names for key in _keys(tensors)]
     sources: list[tuple[tuple[ParameterSource, ...], ...]] = []
     used: set[str] = set()
+    one_expert = OneExpertModel(model, skeleton.experts)
     for module in skeleton.experts:
         per_expert: list[list[ParameterSource]] = [[] for _ in range(module.num_experts)]
         covered: set[str] = set()
@@ -133,8 +141,10 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
             if absent:
                 raise _not_placed(f"{target} ({absent})", _near(module.path, foreign))
             covered.update(parameters)
-            used.update(stored)
-            for expert, source in enumerate(_split(target, converter, tensors, module, model)):
+            if converter is not None and deals(target, converter):
+                converter, tensors = own_share(target, converter, tensors, model)
+            used.update(_keys(tensors))
+            for expert, source in enumerate(_split(target, converter, tensors, module, one_expert)):
                 per_expert[expert].append(source)
         missing = sorted(set(module.parameters) - covered)
         if missing:
@@ -144,7 +154,11 @@ def build_index(folder: ModelFolder, skeleton: Skeleton, model: PreTrainedModel)
                 f"{module.path} would leave out {_shown(unplaced)}: transformers has no place for such names."
             )
         sources.append(tuple(tuple(parameters) for parameters in per_expert))
-    return ExpertIndex(tuple(skeleton.experts), tuple(sources), frozenset(used))
+    dense = model.state_dict().keys()
+    read = used.union(*(_keys(tensors) for target, (_, tensors) in found.items() if target in dense))
+    return ExpertIndex(
+        tuple(skeleton.experts), tuple(sources), frozenset(used), tuple(folder.tensors[name] for name in sorted(read))
+    )
 
 
 def _check_dense_shapes(
@@ -176,10 +190,10 @@ def _split(
     converter: WeightConverter | None,
     tensors: dict[str, list[TensorRef]],
     module: ExpertsModule,
-    model: PreTrainedModel,
+    model: OneExpertModel,
 ) -> Iterator[ParameterSource]:
     count = module.num_experts
-    plain = _is_plain(converter)
+    plain = is_plain(converter)
     patterns = [p for p in converter.source_patterns if p in tensors] if converter else list(tensors)
     if converter is None and len(patterns) > 1:
         raise _twice(target, patterns[0], patterns[1])
@@ -198,7 +212,7 @@ def _split(
 
 
 def _check_conversion(
-    target: str, converter: WeightConverter, pieces: dict[str, Piece], module: ExpertsModule, model: PreTrainedModel
+    target: str, converter: WeightConverter, pieces: dict[str, Piece], module: ExpertsModule, model: OneExpertModel
 ) -> None:
     """Run the operations on shapes alone: one expert on its own must come out as one expert."""
     for pattern, piece in pieces.items():
@@ -229,25 +243,9 @@ def _on_meta(piece: Piece) -> Any:
 
 def _absent(converter: WeightConverter | None, tensors: dict[str, list[TensorRef]]) -> str:
     """The first of a plain converter's inputs that the checkpoint does not have; empty when all are there."""
-    if converter is None or not _is_plain(converter):
+    if converter is None or not is_plain(converter):
         return ""
     return next((pattern for pattern in converter.source_patterns if pattern not in tensors), "")
-
-
-def _is_plain(converter: WeightConverter | None) -> bool:
-    """True when the expert in the module's layout is just its tensors' bytes one after the other."""
-    if converter is None:
-        return True
-    operations = converter.operations
-    stack = isinstance(operations[0], MergeModulelist) and operations[0].dim == 0
-    # of a stack [experts, rows, columns], dim 1 is the first of one expert: joined there, rows follow rows
-    joined = len(operations) == 1 or (
-        len(operations) == 2
-        and type(operations[1]) is Concatenate
-        and operations[1].dim == 1
-        and operations[1].num_shards_attribute is None
-    )
-    return stack and joined and len(converter.target_patterns) == 1
 
 
 def _twice(target: str, one: str, other: str) -> ModelError:

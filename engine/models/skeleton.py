@@ -1,26 +1,38 @@
 """A model without its routed experts: the class that loads everything else, and the shapes of what it left out.
 
-Works for every architecture whose experts go through ``transformers.integrations.moe``; no per-model code.
+Works for every architecture whose experts go through ``transformers.integrations.moe``, without per-model code; where
+they do not, an adapter brings them to that shape (engine/models/adapters).
 """
 
 from __future__ import annotations
 
 import re
-import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, cast
 
 import torch
 from torch import nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from engine.errors import ModelError
+from engine.models.adapters import adapt
 from engine.models.folder import ModelFolder
+from engine.models.language_half import importing, leave_out_other_senses, senses, text_class, text_only
+from engine.models.own import offer
 
 # what configs call "experts per token"
-TOP_K_NAMES = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "top_k")
+TOP_K_NAMES = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "moe_topk",
+    "moe_top_k",
+    "moe_k",
+    "top_k_experts",
+    "top_k",
+)
 
 # what the memory plan counts with, and the least that each may be; of the others, those that do not fit the weights'
 # own sizes are found out by that
@@ -30,7 +42,7 @@ SIZES = {
     "num_hidden_layers": 1,
     "num_attention_heads": 1,
     "num_key_value_heads": 1,
-    "head_dim": 1,
+    "head_dim": 0,  # of NoPE layers, where it counts the rotated part alone
     "intermediate_size": 0,
     "kv_lora_rank": 0,
     "qk_nope_head_dim": 0,
@@ -56,11 +68,15 @@ class ExpertsModule:
 class Skeleton:
     """A class that builds the model without experts, and what the last instance left out.
 
+    whole_class: transformers' own, of which ``model_class`` builds a part. senses: what the whole model takes beside
+    text ("image", "video", "audio").
     state_names: all names in the state dict of the whole model, experts included.
     """
 
+    whole_class: type[PreTrainedModel]
     model_class: type[PreTrainedModel]
     config: PretrainedConfig
+    senses: frozenset[str] = frozenset()
     experts: list[ExpertsModule] = field(default_factory=list)
     state_names: set[str] = field(default_factory=set)
 
@@ -77,11 +93,15 @@ class Skeleton:
                 f"config.json does not describe a {self.config.model_type} model that can be built: {in_short(error)}"
             ) from error
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of it, in sentences."""
+        return (text_only(self.senses),) if self.senses else ()
+
     def check_top_k(self) -> None:
         """Raise ModelError when the config wants more experts for a token than there are, or none."""
-        text_config, most = self.config.get_text_config(), max(module.num_experts for module in self.experts)
-        for name in TOP_K_NAMES:
-            value = getattr(text_config, name, None)
+        most = max(module.num_experts for module in self.experts)
+        for name, value in self._said_top_k():
             wanted = value if isinstance(value, list | tuple) else [] if value is None else [value]
             # "top_k" alone may be a sampling setting, as older configs have it
             if name != "top_k" and not all(isinstance(count, int) and 1 <= count <= most for count in wanted):
@@ -93,23 +113,24 @@ class Skeleton:
     @property
     def top_k(self) -> int:
         """Experts per token, as the config says; 0 where it does not say."""
-        text_config = self.config.get_text_config()
-        for name in TOP_K_NAMES:
-            value = getattr(text_config, name, None)
-            if isinstance(value, list | tuple):
-                value = max(value, default=0)
-            if isinstance(value, int) and value:
-                return value
-        return 0
+        most: dict[str, int] = {}
+        for name, value in self._said_top_k():
+            number = max(value, default=0) if isinstance(value, list | tuple) else value
+            if isinstance(number, int) and number:
+                most[name] = max(most.get(name, 0), number)
+        return next((most[name] for name in TOP_K_NAMES if name in most), 0)
 
-
-# transformers imports a family's modules when they are first asked for; two threads that ask at once (one loads, one
-# answers what a folder holds) may see half of one
-_importing = threading.Lock()
+    def _said_top_k(self) -> Iterator[tuple[str, Any]]:
+        """(name, value) in the config, and in the part of it that is about feed-forward layers, where it has one."""
+        for config in layer_configs(self.config):
+            for part in (config, getattr(config, "ffn_config", None)):
+                yield from ((name, getattr(part, name, None)) for name in TOP_K_NAMES)
 
 
 def load_config(folder: ModelFolder) -> PretrainedConfig:
     """The folder's config as transformers reads it; remote code is never run."""
+    with importing:
+        offer(folder.family)
     if folder.family not in CONFIG_MAPPING:
         if "auto_map" in folder.config:
             raise ModelError(
@@ -118,10 +139,16 @@ def load_config(folder: ModelFolder) -> PretrainedConfig:
             )
         raise ModelError(f"transformers does not know the architecture {folder.family!r}; a newer Greenroom may.")
     try:
-        with _importing:
+        with importing:
             return AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each architecture checks its config in its own way
         raise ModelError(f"config.json of {folder.name} is not valid: {in_short(error)}") from error
+
+
+def layer_configs(config: PretrainedConfig) -> list[PretrainedConfig]:
+    """The text config as its layers see it: one for each where they differ in size (Gemma 4's heads), else just one."""
+    text_config = config.get_text_config()
+    return list(text_config.per_layer_config) if text_config.is_heterogeneous else [text_config]
 
 
 def in_short(error: Exception) -> str:
@@ -131,28 +158,30 @@ def in_short(error: Exception) -> str:
 
 
 def make_skeleton(config: PretrainedConfig) -> Skeleton:
-    """Prepare the model class of ``config``. Raises ModelError for one without a causal LM class, and for sizes that
-    mean nothing."""
-    parent = _causal_class(config)
-    text_config = config.get_text_config()
-    _check_sizes(text_config)
-    if parent.config_class is type(text_config):  # a model that sees as well: its language half answers alone
-        config = text_config
-    skeleton = Skeleton(parent, config)
+    """Prepare the class of the language half of ``config``. Raises ModelError for a model that does not answer text,
+    and for sizes that mean nothing."""
+    parent, part = text_class(config)
+    _check_sizes(part)
+    skeleton = Skeleton(parent, parent, part, senses(config))
 
     def __init__(self: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
         parent.__init__(self, *args, **kwargs)
+        adapt(self)
         skeleton.state_names = set(self.state_dict())
-        skeleton.experts = [_strip(path, module) for path, module in _experts_modules(self)]
+        skeleton.senses |= leave_out_other_senses(self)
+        stripped = [_strip(path, module) for path, module in _experts_modules(self)]
+        skeleton.experts = [experts for experts in stripped if experts.parameters]  # towers may have had some, too
+        for experts in skeleton.experts:
+            _keep_from_init(self.get_submodule(experts.path.rpartition(".")[0]))
 
     members = {"__init__": __init__, "__module__": parent.__module__, "__qualname__": parent.__qualname__}
     skeleton.model_class = type(parent.__name__, (parent,), members)
     return skeleton
 
 
-def _check_sizes(text_config: PretrainedConfig) -> None:
-    for name, least in SIZES.items():
-        value = getattr(text_config, name, None)
+def _check_sizes(config: PretrainedConfig) -> None:
+    for layer_config, (name, least) in product(layer_configs(config), SIZES.items()):
+        value = getattr(layer_config, name, None)
         if value is None or isinstance(value, list | tuple):  # unknown; one for each layer
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -162,22 +191,16 @@ def _check_sizes(text_config: PretrainedConfig) -> None:
             )
 
 
-def _causal_class(config: PretrainedConfig) -> type[PreTrainedModel]:
-    try:
-        with _importing:
-            found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    except KeyError:
-        raise ModelError(f"{config.model_type} is not a text model that answers; Greenroom needs one.") from None
-    model_class = found[0] if isinstance(found, tuple) else found
-    if model_class is None:
-        raise ModelError(f"{config.model_type} is not a text model that answers; Greenroom needs one.")
-    return model_class
-
-
 def _experts_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     marks = ("is_transposed", "has_gate", "_is_expert_parallel", "num_experts")
     found = [(path, module) for path, module in model.named_modules() if all(hasattr(module, mark) for mark in marks)]
     return sorted(found, key=lambda pair: [int(part) for part in re.findall(r"\d+", pair[0])])
+
+
+def _keep_from_init(block: nn.Module) -> None:
+    """Some families initialise the experts from the block around them; what else it holds the checkpoint must have."""
+    if not block._buffers:
+        block.__dict__["_is_hf_initialized"] = True
 
 
 def _strip(path: str, module: nn.Module) -> ExpertsModule:

@@ -73,6 +73,27 @@ def test_what_is_no_text_is_refused_in_a_sentence(tmp_path: Path, data: bytes, w
     assert "thing.bin" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("cat.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a picture. Greenroom gives models text only"),
+        ("cat.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(MAX_BYTES), "is a picture"),  # though too long as well
+        ("cat.mp4", b"\0\0\0\x18ftypmp42", "is a video"),
+        ("purr.wav", b"RIFF\x24\0\0\0WAVEfmt ", "is sound"),
+    ],
+)
+def test_pictures_and_sound_are_refused_as_what_they_are(tmp_path: Path, name: str, data: bytes, why: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(NotText, match=f"“{name}” {why}"):
+        read_attachment(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "text"), [("logo.svg", "<svg/>"), ("main.ts", "let cat = 1;")])
+def test_text_under_a_pictures_or_a_videos_name_goes_along(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    assert read_attachment(tmp_path / name).text == text
+
+
 def test_a_file_with_an_odd_name_is_named_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "100%2 of %3.txt"
     path.write_bytes(b"x" * (MAX_BYTES + 1))

@@ -26,6 +26,11 @@ EDITED = [*PROMPT[:10], *OTHER, *PROMPT[20:]]  # another first message
 # Each test shows that it does, and allows no more than three times as much.
 ROUNDED_OTHERWISE = ("bailing_hybrid", "qwen3_5_moe_text", "qwen3_next", "zaya")
 
+# In these what a layer makes of a token depends on all others of the pass, later ones too, so one pass over an answer
+# is not what was said token by token. test_adapters.py compares them with the stock model as it generates.
+NOT_CAUSAL = ("doge",)
+COMPARED = tuple(family for family in ALL_FAMILIES if family not in NOT_CAUSAL)
+
 
 def turn_of(number: int) -> int:
     return number % 3
@@ -37,7 +42,7 @@ def this_run() -> int:
 
 
 @pytest.mark.families
-@pytest.mark.parametrize(("number", "family"), list(enumerate(ALL_FAMILIES)), ids=ALL_FAMILIES)
+@pytest.mark.parametrize(("number", "family"), list(enumerate(COMPARED)), ids=COMPARED)
 def test_a_chat_is_the_stock_models(
     number: int, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -80,7 +80,7 @@ def forbidden() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("family", ["qwen2_moe", "gpt_oss", "deepseek_v3", "mixtral"])
+@pytest.mark.parametrize("family", ["qwen2_moe", "gpt_oss", "deepseek_v3", "mixtral", "llama4_text"])
 def test_the_same_tokens_and_the_same_books(
     on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
@@ -108,8 +108,11 @@ def test_the_same_tokens_and_the_same_books(
     small.close()
 
 
-def test_the_same_numbers_to_the_last_bit(on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, logits = make_tiny("qwen2_moe", tmp_path / "m"), []
+@pytest.mark.parametrize(("family", "chosen"), [("qwen2_moe", 2), ("llama4_text", 3)])
+def test_the_same_numbers_to_the_last_bit(
+    family: str, chosen: int, on_card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, logits = make_tiny(family, tmp_path / "m", changes={"num_experts_per_tok": chosen}), []
     for always in (True, False):
         by_card(monkeypatch, always)
         loaded = opened(folder)

@@ -105,6 +105,20 @@ def test_the_same_bits_when_experts_come_late_and_out_of_order(
     loaded.close()
 
 
+@pytest.mark.parametrize(("family", "changes"), [("dbrx", {}), ("llama4_text", {"num_experts_per_tok": 3})])
+def test_the_same_bits_where_matrices_lie_the_other_way_round_and_inputs_are_weighed(
+    family: str, changes: dict[str, int], tmp_path: Path
+) -> None:
+    folder = make_tiny(family, tmp_path, changes=changes)
+    found = []
+    for experts in ("100%", "1 slots", "50%"):
+        loaded = opened(folder, experts, dtype="bfloat16")
+        found.append(logits_of(loaded.model))
+        loaded.close()
+    assert same_bits(found[0], found[1])
+    assert same_bits(found[0], found[2])
+
+
 def test_greedy_tokens_are_the_stock_models(folder: Path) -> None:
     stock = AutoModelForCausalLM.from_pretrained(folder, experts_implementation="eager", dtype=torch.float32).eval()
     expected = [int(logits[0, -1].argmax()) for logits in logits_of(stock)]

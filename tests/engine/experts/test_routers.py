@@ -20,7 +20,16 @@ from engine.models.skeleton import _experts_modules
 from engine.prediction.predictors import Sample, Wants
 from engine.prediction.prompter import Prompter
 from engine.prediction.shape import Shape
-from tests.families import EXPERTS, FAMILIES, MORE_FAMILIES, TOP_K, make_tiny, randomise, tiny_config
+from tests.families import (
+    ADAPTED_FAMILIES,
+    EXPERTS,
+    FAMILIES,
+    MORE_FAMILIES,
+    TOP_K,
+    make_tiny,
+    randomise,
+    tiny_config,
+)
 
 ALL = Wants.ROUTER | Wants.LOOK | Wants.TOKEN
 PROMPT = torch.randint(3, 128, (1, 24), generator=torch.Generator().manual_seed(1))
@@ -103,6 +112,25 @@ def test_scores_agree_with_the_picks_in_every_family(family: str) -> None:
         assert inputs.shape == (tap.model.config.hidden_size,)
         others = np.delete(scores, picks)
         assert scores[picks].min() >= others.max() - 1e-6, f"layer {layer}"
+
+
+@pytest.mark.parametrize("family", ADAPTED_FAMILIES)
+def test_scores_agree_with_the_picks_of_adapted_blocks(family: str, tmp_path: Path) -> None:
+    """Numbers past the last expert are LongCat's zero experts."""
+    loaded = load(LoadModel(str(make_tiny(family, tmp_path)), experts="25%", dtype="float32", device="cpu"))
+    heard, picks = Listener(), []
+    taps = RouterTaps(loaded.model, loaded.expert_modules, ALL, heard)
+    for path in loaded.expert_modules:
+        module = loaded.model.get_submodule(path)
+        module.register_forward_pre_hook(lambda module, args: picks.append(args[1][-1].tolist()))
+    Tapped(loaded.model, taps, heard).decode(5)
+    loaded.close()
+    assert taps.missing == []
+    assert len(heard.routers) == len(picks) == loaded.info.layers * 6
+    for (_, _, scores), chosen in zip(heard.routers, picks, strict=True):
+        real = [expert for expert in chosen if expert < loaded.info.experts]
+        assert not real or scores[real].min() >= np.delete(scores, real).max() - 1e-6
+    assert len(heard.looks) > 0
 
 
 @pytest.mark.parametrize("family", ["qwen2_moe", "deepseek_v3", "afmoe", "gemma4_text"])

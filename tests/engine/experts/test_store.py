@@ -166,7 +166,7 @@ def test_nothing_is_mapped(opened: Opened, tmp_path: Path) -> None:
 @pytest.fixture
 def converting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
     """A model whose gate and up projections, two pieces, only transformers' own operations put together."""
-    monkeypatch.setattr(index, "_is_plain", lambda converter: converter is None)
+    monkeypatch.setattr(index, "is_plain", lambda converter: converter is None)
     result = Opened(make_tiny("qwen2_moe", tmp_path / "model"))
     (source,) = [source for source in result.found.index.sources[0][0] if len(source.pieces) > 1]
     assert source.converter is not None
@@ -247,7 +247,7 @@ def test_a_conversion_that_makes_something_else_is_refused_when_the_folder_is_op
     def another(self: Concatenate, given: dict[str, Any], **options: object) -> dict[str, torch.Tensor]:
         return {"mlp.experts.surprise": torch.empty(3, device="meta")}
 
-    monkeypatch.setattr(index, "_is_plain", lambda converter: converter is None)
+    monkeypatch.setattr(index, "is_plain", lambda converter: converter is None)
     monkeypatch.setattr(Concatenate, "convert", another)
     with pytest.raises(ModelError, match=r"comes out as .*surprise, and the model wants gate_up_proj"):
         Opened(make_tiny("qwen2_moe", tmp_path / "model"))
