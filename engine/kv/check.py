@@ -37,7 +37,9 @@ def check_past(model: PreTrainedModel, device: torch.device) -> PastKind:
     """
     probe = _Probe(model, device)
     kind = PastKind(type(probe.cache), probe.changes_in_place(), not can_be_cut(probe.cache))
-    if any(getattr(module, "mixes_tokens", False) for module in model.modules()):  # in the experts, which are left out
+    mixing = any(getattr(module, "mixes_tokens", False) for module in model.modules())  # among experts: left out here
+    first_pass_counts = any(hasattr(layer, "prefill_length") for layer in probe.cache.layers)
+    if mixing or first_pass_counts:
         return replace(kind, in_pieces=False, whole=True)
     if probe.agrees(PIECES):
         return kind

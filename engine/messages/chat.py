@@ -58,6 +58,7 @@ class Generate:
     log: path of the conversation's session log, to which the engine appends the answer as it streams and what every
     forward pass did; "" writes nothing. answer_id/parent_id: the ids the answer gets in that log.
     thinking: for the model's switch, if it has one (``ModelLoaded.thinking``); None: as it does unasked.
+    source_language, target_language: codes out of ``ModelLoaded.languages``; "" where it has none, or for the first.
     """
 
     request_id: str
@@ -67,6 +68,8 @@ class Generate:
     answer_id: str = ""
     parent_id: str = ""
     thinking: bool | None = None
+    source_language: str = ""
+    target_language: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,14 @@ class DownloadDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Language:
+    """code: the tokenizer's name for it ("eng_Latn"). name: what people call it ("English (Latin)")."""
+
+    code: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelLoaded:
     """The model is ready. ``layers`` are the layers with routed experts, ``experts`` the most any of them has."""
 
@@ -161,6 +169,9 @@ class ModelLoaded:
     predictor: str = "none"
     prefetch: Prefetch = "off"
     reads: str = ""  # how experts are read from disk, in words: "direct, 2 in flight"
+    one_text: bool = False  # it takes one text and gives one text (encoder-decoder): earlier turns are not sent
+    encoder_layers: int = 0  # of ``layers``, the first so many are the encoder's
+    languages: tuple[Language, ...] = ()  # between which it translates; empty: it is not asked
 
 
 @dataclass(frozen=True, slots=True)
