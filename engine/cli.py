@@ -106,6 +106,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     chat.add_argument("--seed", type=int, help="repeat an answer; printed with the figures")
     chat.add_argument(
+        "--from",
+        dest="source_language",
+        default="",
+        metavar="CODE",
+        help='language of the text, for a model that translates ("eng_Latn")',
+    )
+    chat.add_argument("--to", dest="target_language", default="", metavar="CODE", help="language to translate into")
+    chat.add_argument(
         "--thinking",
         action=argparse.BooleanOptionalAction,
         help="have the model think before it answers, or not, if its chat template can be told (default: as it does)",

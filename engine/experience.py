@@ -58,8 +58,9 @@ class Experience:
             writer.settle(info.signature)
             profile, note = load_profile(info.signature, self._shape)
             self.notes += [note] if note else []
-        prompter = Prompter(command.predictor, self._shape, profile.tables)
-        self.foresight = Foresight(prompter, Trial(command.prefetch if command.predictor != "none" else "off"))
+        predictor = "none" if info.one_text else command.predictor  # its passes go through half of the layers each
+        prompter = Prompter(predictor, self._shape, profile.tables)
+        self.foresight = Foresight(prompter, Trial(command.prefetch if predictor != "none" else "off"))
         if prompter.wants != Wants.NOTHING:
             taps = RouterTaps(loaded.model, loaded.expert_modules, prompter.wants, self.foresight, STUDIED)
             self.foresight.listen(taps)

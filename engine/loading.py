@@ -159,6 +159,8 @@ def load(
         notes = [*found.folder.notes, *found.skeleton.notes, *plan.notes, *declared.notes, *runtime.news.fresh()]
         if tokenizer is None:
             notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
+        elif found.skeleton.config.is_encoder_decoder:
+            notes.append("The model takes one text and gives one: earlier messages are not sent.")
         elif not tokenizer.chat_template:
             notes.append("The model has no chat template: it continues your text as plain text, turn by turn.")
         info = ModelLoaded(
@@ -186,6 +188,8 @@ def load(
             sampling=declared.sampling,
             declared=declared.fields,
             rules=declared.rules,
+            one_text=bool(found.skeleton.config.is_encoder_decoder),
+            encoder_layers=found.skeleton.encoder_layers,
         )
         unwinding.pop_all()
     paths = [module.path for module in found.index.modules]

@@ -55,6 +55,7 @@ class Recorder:
                 resident=loaded.runtime.by_eviction_order(),
                 arenas=loaded.runtime.arenas(),
                 state=loaded.runtime.policy_state(),
+                encoder_layers=info.encoder_layers,
             )
         )
 
@@ -66,6 +67,7 @@ class Recorder:
                 prompt_tokens=prompt_tokens,
                 reused_tokens=reused_tokens,
                 sampling=self._command.sampling,
+                languages=(self._command.source_language, self._command.target_language),
             )
         )
 

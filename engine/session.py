@@ -17,8 +17,9 @@ import transformers
 from engine.errors import explain
 from engine.experience import Experience
 from engine.experts.records import PassRecord, Phase
-from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Repeated, Step, TextGenerator
+from engine.generation.generate import Decoded, Ended, Prefilled, PromptReady, Repeated, Step
 from engine.generation.template import template_facts
+from engine.generation.text_to_text import TextToText, language_codes, text_generator
 from engine.hardware.plan import disk_for_pasts
 from engine.hardware.probes import memory_snapshot, processor_name
 from engine.kv.store import PastStore, clear
@@ -32,6 +33,7 @@ from engine.messages import (
     Finished,
     FinishReason,
     Generate,
+    Language,
     LoadModel,
     PrefillProgress,
     Started,
@@ -96,14 +98,20 @@ class ModelSession:
             self._loaded.runtime.warm(everyone if len(everyone) else self._experience.likely_first(), stopped)
             thinking, told = template_facts(self._loaded.tokenizer)
             notes = (*self._loaded.info.notes, *told, *self._experience.notes)
-            self._loaded.info = replace(self._loaded.info, notes=notes, thinking=thinking)
+            languages = self._languages()
+            self._loaded.info = replace(self._loaded.info, notes=notes, thinking=thinking, languages=languages)
             store = _past_store(self._loaded, command)
             unwinding.callback(store.close)
-            self._generator = TextGenerator(self._loaded, store=store)
+            self._generator = text_generator(self._loaded, store)
             self._telemetry = Telemetry(self._loaded, self._experience.foresight)
             unwinding.pop_all()  # ``close`` ends them
         self._recorded_in = ""  # the log whose last model record is still true
         self._memory_due = 0.0
+
+    def _languages(self) -> tuple[Language, ...]:
+        info, tokenizer = self._loaded.info, self._loaded.tokenizer
+        codes = language_codes(tokenizer) if info.one_text and tokenizer is not None else []
+        return tuple(Language(code, code) for code in codes)
 
     def announce(self) -> None:
         """Say that the model is there, once questions about it can be answered."""
@@ -124,6 +132,8 @@ class ModelSession:
     def generate(self, command: Generate, stopped: Callable[[], bool]) -> None:
         """Answer, emitting Started .. Finished. Raises GreenroomError when nothing was started."""
         before = self._counters()
+        if isinstance(self._generator, TextToText):
+            self._generator.translate(command.source_language, command.target_language)
         with (
             closing(Recorder(command, lambda text: self._emit(Failed("log", text)))) as recorder,
             closing(

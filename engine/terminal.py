@@ -159,8 +159,19 @@ class TerminalChat:
         answer_id = new_id()
         log = str(self._log.path) if self._log else ""
         thinking: bool | None = self._options.thinking
+        options = self._options
         self._service.send(
-            Generate(answer_id, tuple(self._messages), self._sampling, log, answer_id, self._leaf or "", thinking)
+            Generate(
+                answer_id,
+                tuple(self._messages),
+                self._sampling,
+                log,
+                answer_id,
+                self._leaf or "",
+                thinking,
+                options.source_language,
+                options.target_language,
+            )
         )
         while True:
             try:

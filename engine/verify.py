@@ -12,12 +12,16 @@ from transformers.utils import logging as transformers_logging
 from engine.errors import OptionError
 from engine.experience import Experience
 from engine.generation.ends import end_tokens
-from engine.generation.generate import Decoded, Prefilled, PromptReady, TextGenerator
+from engine.generation.generate import Decoded, Prefilled, PromptReady
 from engine.generation.prompt import prompt_tokens
 from engine.generation.sampling import check_logits
+from engine.generation.text_to_text import TextToText, text_generator
+from engine.kv.encoded import EncodedPast
 from engine.kv.past import Past
+from engine.kv.pasts import RunningPast
 from engine.loading import LoadedModel, inspect, load
 from engine.messages import ChatMessage, LoadModel, Sampling
+from engine.models.mended import mend
 
 RANDOM_PROMPT = 24  # tokens, for a folder without a tokenizer
 RANDOM_TURN = 8  # tokens of its second message
@@ -78,23 +82,39 @@ def verify(
     loaded = load(command)
     experience = Experience(loaded, command)
     try:
-        chat = _Chat(loaded, prompt)
+        chat = None if loaded.info.one_text else _Chat(loaded, prompt)
         report("loading the stock model, fully resident")
         comparison = _Comparison(_stock(command, loaded), loaded, experience)
-        shorter = max(1, max_tokens // SHORTER)
-        first = comparison.step("first turn", chat.first, max_tokens)
-        second = chat.second(first)
-        report(f"compared {len(first)} tokens after a prompt of {len(chat.first)}")
-        answer = comparison.step("second turn", second, shorter)
-        comparison.step("regenerated", second, shorter)
-        comparison.step("continued", [*second, *answer], shorter)
-        comparison.stop(second, shorter)
-        comparison.step("after a stop", second, shorter)
-        comparison.step("first message edited", chat.edited, shorter)
+        report("comparing")
+        if chat is None:
+            _compare_texts(comparison, prompt, max_tokens)
+        else:
+            _compare_chat(comparison, chat, max_tokens)
         return comparison.verdict()
     finally:
         experience.close()
         loaded.close()
+
+
+def _compare_chat(comparison: _Comparison, chat: _Chat, max_tokens: int) -> None:
+    shorter = max(1, max_tokens // SHORTER)
+    first = comparison.step("first turn", chat.first, max_tokens)
+    second = chat.second(first)
+    answer = comparison.step("second turn", second, shorter)
+    comparison.step("regenerated", second, shorter)
+    comparison.step("continued", [*second, *answer], shorter)
+    comparison.stop(second, shorter)
+    comparison.step("after a stop", second, shorter)
+    comparison.step("first message edited", chat.edited, shorter)
+
+
+def _compare_texts(comparison: _Comparison, prompt: str, max_tokens: int) -> None:
+    """Of an encoder-decoder, to which each text stands alone."""
+    first, other = (comparison.prompt(text) for text in (prompt, EDITED_PROMPT))
+    comparison.step("a text", first, max_tokens)
+    comparison.step("another text", other, max_tokens)
+    comparison.stop(first, max_tokens)
+    comparison.step("after a stop", first, max_tokens)
 
 
 class _Chat:
@@ -129,9 +149,13 @@ class _Comparison:
 
     def __init__(self, stock: PreTrainedModel, loaded: LoadedModel, experience: Experience) -> None:
         self._stock, self._loaded, self._experience = stock, loaded, experience
-        self._generator = TextGenerator(loaded)
+        self._generator = text_generator(loaded)
         self._ends = end_tokens(loaded)
         self._steps: list[Compared] = []
+
+    def prompt(self, text: str) -> list[int]:
+        """One message, in tokens."""
+        return self._generator.prompt([ChatMessage("user", text)], 0).ids
 
     def step(self, name: str, prompt: list[int], limit: int) -> list[int]:
         """Compare the answer to ``prompt``; its tokens, without the one that ended it."""
@@ -193,9 +217,13 @@ class _Comparison:
     @torch.inference_mode()
     def _expected(self, prompt: list[int], limit: int) -> list[tuple[int, torch.Tensor]]:
         """The stock model's greedy tokens and their logits: the prompt in one pass, then one token at a time."""
-        past = Past(self._stock)
         found: list[tuple[int, torch.Tensor]] = []
+        past: RunningPast = Past(self._stock)
         feed = prompt
+        if isinstance(self._generator, TextToText):
+            past = EncodedPast(self._stock)
+            past.run(prompt, self._loaded.device)
+            feed = [self._generator.first_token]
         while len(found) < limit:
             logits = past.run(feed, self._loaded.device).cpu()
             check_logits(logits)
@@ -239,5 +267,6 @@ def _stock(command: LoadModel, loaded: LoadedModel) -> PreTrainedModel:
         trust_remote_code=False,
         use_safetensors=True,
     )
+    mend(model)
     stock: PreTrainedModel = model.eval().to(loaded.device)
     return stock

@@ -18,12 +18,14 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMultimodalLM,
+    AutoModelForSeq2SeqLM,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from engine.models.mended import mend
 from engine.models.own import offer
 
 EXPERTS = 8
@@ -534,3 +536,67 @@ def tiny_tokenizer(folder: Path, vocab_size: int = CHAT_VOCABULARY) -> PreTraine
     tokenizer.chat_template = _TEMPLATE
     tokenizer.save_pretrained(folder)
     return tokenizer
+
+
+# --------------------------------------------------------------------------------------------- encoder-decoders
+
+PAIRS = ("switch_transformers", "nllb-moe")
+LANGUAGES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans")
+
+_HALVES: dict[str, dict[str, Any]] = {
+    "switch_transformers": {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 4,
+        "num_decoder_layers": 4,
+        "num_sparse_encoder_layers": 2,
+        "num_sparse_decoder_layers": 2,
+        "num_heads": 4,
+        "num_experts": EXPERTS,
+        "expert_capacity": 6,
+        "pad_token_id": 0,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 0,
+    },
+    "nllb-moe": {
+        "d_model": 32,
+        "encoder_layers": 4,
+        "decoder_layers": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_sparse_step": 2,
+        "decoder_sparse_step": 2,
+        "num_experts": EXPERTS,
+        "moe_eval_capacity_token_fraction": 0.2,
+        "max_position_embeddings": 256,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    },
+}
+
+
+def make_pair(family: str, folder: Path, **changes: Any) -> Path:
+    """A random checkpoint of an encoder-decoder with a tokenizer; NLLB's has some languages, Switch's two gaps."""
+    config = AutoConfig.for_model(family, **(_HALVES[family] | {"vocab_size": CHAT_VOCABULARY + 8} | changes))
+    model = AutoModelForSeq2SeqLM.from_config(config)
+    randomise(model)
+    model.save_pretrained(folder)
+    tokenizer = tiny_tokenizer(folder)
+    tokenizer.chat_template = None
+    more = list(LANGUAGES) if family == "nllb-moe" else ["<extra_id_0>", "<extra_id_1>"]
+    tokenizer.add_special_tokens({"extra_special_tokens": more})
+    tokenizer.save_pretrained(folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    return folder
+
+
+def stock_pair(folder: Path) -> PreTrainedModel:
+    """transformers' own model, made right where it is not (engine/models/mended.py)."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+    mend(model)
+    return model

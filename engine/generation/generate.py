@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
+from transformers import GenerationConfig
 
 from engine.errors import LIBRARY_MEMORY, Cancelled, MemoryPlanError, OptionError
 from engine.experts.records import PassRecord, Phase, Settled
@@ -18,7 +19,7 @@ from engine.generation.passes import message_ends, pass_ends
 from engine.generation.sampling import Chooser, Sampler, answer_limit
 from engine.generation.text import TextStream
 from engine.kv.past import Past
-from engine.kv.pasts import Pasts
+from engine.kv.pasts import Pasts, RunningPast
 from engine.kv.store import PastStore
 from engine.loading import LoadedModel
 from engine.messages import ChatMessage, FinishReason, Sampling, Timings
@@ -85,7 +86,7 @@ class TextGenerator:
     def __init__(self, loaded: LoadedModel, ends: set[int] | None = None, store: PastStore | None = None) -> None:
         """ends: tokens that end an answer; None: those the model declares. store: keeps the pasts of other chats."""
         self._loaded = loaded
-        self.past = Past(loaded.model, loaded.checkpoint_bytes, loaded.past_kind)
+        self.past: RunningPast = Past(loaded.model, loaded.checkpoint_bytes, loaded.past_kind)
         self.pasts = Pasts(self.past, None if loaded.past_kind.whole else store)
         self._ends = end_tokens(loaded) if ends is None else ends
         if loaded.tokenizer is not None:
@@ -134,9 +135,9 @@ class TextGenerator:
                 f"The conversation has {len(prompt):,} tokens and the context holds {context:,}. Start a new chat, "
                 "shorten the text, or load the model with a longer context."
             )
-        limit = answer_limit(sampling, len(prompt), context)
-        declared, tokenizer = self._loaded.model.generation_config, self._loaded.tokenizer
-        sampler = Sampler(sampling, declared, self._ends, len(prompt), limit, tokenizer)
+        before = self._before(prompt)
+        limit = answer_limit(sampling, before, context)
+        sampler = Sampler(sampling, self._declared(), self._ends, before, limit, self._loaded.tokenizer)
         chooser = chooser or sampler
         if self._loaded.past_kind.whole:
             self.past.clear()
@@ -179,6 +180,15 @@ class TextGenerator:
         self.past.checkpoint()
         text, records = stream.flush() if stream else "", (record,) if record else ()
         yield Ended(reason, text, clock.timings(), sampler.seed, records, runtime.end_answer())
+
+    def _before(self, prompt: list[int]) -> int:
+        """How many tokens stand before the answer's first."""
+        return len(prompt)
+
+    def _declared(self) -> GenerationConfig:
+        """What the model declares about this answer."""
+        declared: GenerationConfig = self._loaded.model.generation_config
+        return declared
 
     def _prefill(self, prompt: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
         """Read what the past does not hold of ``prompt``, and keep checkpoints on the way."""

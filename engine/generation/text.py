@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
@@ -14,6 +15,7 @@ _THOUGHT = (
     *("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>"),
     *("<|START_THINKING|>", "<|END_THINKING|>"),
 )
+_SENTINEL = re.compile(r"<extra_id_\d+>")  # what T5 and its kin put between the parts of an answer
 _CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")  # gpt-oss; others have some of them and no channels
 
 
@@ -61,5 +63,6 @@ class TextStream:
 def reasoning_marks(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     """Special tokens to be shown, by id: empty for models whose marks are ordinary text, or that have none."""
     special = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    wanted = _THOUGHT + (_CHANNELS if _CHANNELS[0] in special else ())
+    sentinels = tuple(name for name in special if _SENTINEL.fullmatch(name))
+    wanted = _THOUGHT + sentinels + (_CHANNELS if _CHANNELS[0] in special else ())
     return {special[mark]: mark for mark in wanted if mark in special}

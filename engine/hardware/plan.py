@@ -202,6 +202,10 @@ def kv_bytes_per_token(config: object, itemsize: int) -> int:
     heads = int(getattr(config, "num_attention_heads", 0) or 0)
     kv_heads = int(getattr(config, "num_key_value_heads", 0) or heads)
     hidden = int(getattr(config, "hidden_size", 0) or 0)
+    if getattr(config, "is_encoder_decoder", False):  # the decoder's own, and what it keeps of the encoder's
+        decoder = getattr(config, "decoder_layers", None) or getattr(config, "num_decoder_layers", None) or layers
+        head_dim = int(getattr(config, "d_kv", 0) or (hidden // heads if heads else 0))
+        return 2 * int(decoder) * heads * head_dim * 2 * itemsize
     if getattr(config, "kv_lora_rank", None):
         key = int(getattr(config, "qk_nope_head_dim", 0) or 0) + int(getattr(config, "qk_rope_head_dim", 0) or 0)
         value = int(getattr(config, "v_head_dim", 0) or key)

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from engine.kv.kind import PastKind, cache_argument
 from engine.kv.state import can_be_cut, recurrent_states, replace_states
@@ -35,6 +35,8 @@ def check_past(model: PreTrainedModel, device: torch.device) -> PastKind:
 
     A model whose logits are not finite without its experts is taken to be right.
     """
+    if model.config.is_encoder_decoder:  # each text stands alone
+        return PastKind(EncoderDecoderCache, whole=True)
     probe = _Probe(model, device)
     kind = PastKind(type(probe.cache), probe.changes_in_place(), not can_be_cut(probe.cache))
     mixing = any(getattr(module, "mixes_tokens", False) for module in model.modules())  # among experts: left out here

@@ -128,7 +128,7 @@ def can_be_cut(cache: Cache) -> bool:
 
 def needs_checkpoints(config: PretrainedConfig) -> bool:
     """Whether models of ``config`` have layers that cannot be cut, as far as the config says."""
-    return not can_be_cut(DynamicCache(config=config))
+    return not config.is_encoder_decoder and not can_be_cut(DynamicCache(config=config))
 
 
 def cut(cache: Cache, length: int) -> None:

@@ -276,7 +276,7 @@ def _check_count(target: str, refs: list[TensorRef], count: int) -> None:
 
 
 def _expert_number(name: str) -> int | None:
-    match = re.search(r"experts\.(\d+)\.", name)
+    match = re.search(r"experts\.(?:expert_)?(\d+)\.", name)
     return int(match[1]) if match else None
 
 

@@ -19,6 +19,7 @@ from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MULTIMODAL_LM_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
 )
@@ -53,6 +54,8 @@ def text_class(config: PretrainedConfig) -> tuple[type[PreTrainedModel], Pretrai
         # a class for the text alone, listed under the whole model's config
         return model_class, text_config if model_class.config_class is type(text_config) else config
     model_class = _class_in(MODEL_FOR_MULTIMODAL_LM_MAPPING, config)
+    if config.is_encoder_decoder and model_class is None:
+        model_class = _class_in(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, config)
     if model_class is None:
         raise ModelError(_no_answers(config))
     if not issubclass(model_class, GenerationMixin):

@@ -19,6 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from engine.errors import ModelError
 from engine.models.adapters import adapt
+from engine.models.adapters.base import AdaptedBlock
 from engine.models.folder import ModelFolder
 from engine.models.language_half import importing, leave_out_other_senses, senses, text_class, text_only
 from engine.models.own import offer
@@ -77,6 +78,8 @@ class Skeleton:
     model_class: type[PreTrainedModel]
     config: PretrainedConfig
     senses: frozenset[str] = frozenset()
+    family_top_k: int = 0  # where only the architecture says it
+    encoder_layers: int = 0  # of those with experts, the first so many are an encoder's
     experts: list[ExpertsModule] = field(default_factory=list)
     state_names: set[str] = field(default_factory=set)
 
@@ -118,7 +121,7 @@ class Skeleton:
             number = max(value, default=0) if isinstance(value, list | tuple) else value
             if isinstance(number, int) and number:
                 most[name] = max(most.get(name, 0), number)
-        return next((most[name] for name in TOP_K_NAMES if name in most), 0)
+        return next((most[name] for name in TOP_K_NAMES if name in most), self.family_top_k)
 
     def _said_top_k(self) -> Iterator[tuple[str, Any]]:
         """(name, value) in the config, and in the part of it that is about feed-forward layers, where it has one."""
@@ -173,6 +176,9 @@ def make_skeleton(config: PretrainedConfig) -> Skeleton:
         skeleton.experts = [experts for experts in stripped if experts.parameters]  # towers may have had some, too
         for experts in skeleton.experts:
             _keep_from_init(self.get_submodule(experts.path.rpartition(".")[0]))
+        blocks = [module for module in self.modules() if isinstance(module, AdaptedBlock)]
+        skeleton.family_top_k = max((block.top_k for block in blocks), default=0)
+        skeleton.encoder_layers = sum("encoder." in f".{experts.path}" for experts in skeleton.experts)
 
     members = {"__init__": __init__, "__module__": parent.__module__, "__qualname__": parent.__qualname__}
     skeleton.model_class = type(parent.__name__, (parent,), members)
@@ -194,7 +200,12 @@ def _check_sizes(config: PretrainedConfig) -> None:
 def _experts_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     marks = ("is_transposed", "has_gate", "_is_expert_parallel", "num_experts")
     found = [(path, module) for path, module in model.named_modules() if all(hasattr(module, mark) for mark in marks)]
-    return sorted(found, key=lambda pair: [int(part) for part in re.findall(r"\d+", pair[0])])
+    stacks = list(dict.fromkeys(re.split(r"\d", path, maxsplit=1)[0] for path, _ in found))  # an encoder's come first
+
+    def place(pair: tuple[str, nn.Module]) -> list[int]:
+        return [stacks.index(re.split(r"\d", pair[0], maxsplit=1)[0]), *map(int, re.findall(r"\d+", pair[0]))]
+
+    return sorted(found, key=place)
 
 
 def _keep_from_init(block: nn.Module) -> None:

@@ -121,11 +121,13 @@ class SessionLog:
         predictor: str = "none",
         prefetch: str = "off",
         state: np.ndarray | None = None,
+        encoder_layers: int = 0,
     ) -> None:
         """Say which model answers from here on, and what its cache holds now.
 
         resident: ``layer * experts + expert`` of every expert in a slot, next to leave first. arenas: slots and layers
-        of each. state: float64 ``[n]``, what the policy remembers.
+        of each. state: float64 ``[n]``, what the policy remembers. encoder_layers: so many of the first
+        ``layers`` are an encoder's.
         """
         record = {
             "type": "model",
@@ -145,6 +147,7 @@ class SessionLog:
             "dtype": dtype,
             "program": program,
             "hardware": hardware,
+            **({"encoder_layers": encoder_layers} if encoder_layers else {}),
             "resident": packing.pack_resident(resident),
             "arenas": [{"slots": count, "layers": list(served)} for count, served in arenas],
         }
@@ -162,8 +165,9 @@ class SessionLog:
         prompt_tokens: int,
         reused_tokens: int,
         sampling: Sampling | dict[str, Any],
+        languages: Sequence[str] = (),
     ) -> None:
-        """Say that an answer begins."""
+        """Say that an answer begins. languages: of the text and of its translation."""
         record = {
             "type": "start",
             "answer": answer,
@@ -172,6 +176,7 @@ class SessionLog:
             "prompt_tokens": prompt_tokens,
             "reused_tokens": reused_tokens,
             "sampling": _plain(sampling),
+            **({"languages": list(languages)} if any(languages) else {}),
         }
         shared = self._file
         shared.buffer(encode_record(record))

@@ -23,11 +23,13 @@ class AdaptedBlock(nn.Module):
     look-aheads.
 
     replaces: the family's own class. mixes_tokens: what it computes for a token depends on all others of the pass,
-    later ones too; then a prompt is read as transformers reads it, in one pass from nothing.
+    later ones too; then a prompt is read as transformers reads it, in one pass from nothing. top_k: experts for each
+    token, where the config does not say.
     """
 
     replaces: ClassVar[type[nn.Module]]
     mixes_tokens: ClassVar[bool] = False
+    top_k: ClassVar[int] = 0
 
     def __init__(self, stock: nn.Module, config: PretrainedConfig) -> None:
         """stock: the block to be replaced. config: that of the model it is in."""
@@ -78,6 +80,11 @@ class Experts(nn.Module):
 @use_experts_implementation(has_gate=False)
 class UngatedExperts(Experts):
     """Likewise, with ``up_proj [experts, inner, hidden]`` in the place of ``gate_up_proj``."""
+
+
+@use_experts_implementation(has_gate=False, has_bias=True)
+class UngatedExpertsWithBias(Experts):
+    """Likewise, with ``up_proj_bias [experts, inner]`` and ``down_proj_bias [experts, hidden]``."""
 
 
 def rows_joined(sources: list[str], target: str) -> WeightConverter:
