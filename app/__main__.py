@@ -25,6 +25,13 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         help="run through the real window, write pictures and report.json into DIR; exit 0 if every step held",
     )
+    parser.add_argument(
+        "--families",
+        metavar="FOLDER",
+        nargs="+",
+        default=[],
+        help="with --self-test: load and ask these models instead",
+    )
     return parser.parse_args(words)
 
 
@@ -46,7 +53,7 @@ def main(words: list[str] | None = None) -> int:
     if options.self_test:
         from app.selftest import self_test
 
-        return self_test(Path(options.self_test), options.model)
+        return self_test(Path(options.self_test), options.model, [Path(name).resolve() for name in options.families])
     return open_window(options.model)
 
 

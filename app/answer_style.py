@@ -47,6 +47,7 @@ class Style:
     system: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     thinking: bool | None = None  # for a model that has a switch; None: as it does unasked
+    languages: tuple[str, str] = ("", "")  # of a text and of its translation, for a model that translates
 
 
 class AnswerStyle(QObject):
@@ -140,14 +141,14 @@ class AnswerStyle(QObject):
     # ------------------------------------------------------------------------------------------- changing
 
     def set(self, field: str, value: Any) -> None:
-        """Change "system", "thinking" or a field of the sampling, for this model."""
+        """Change "system", "thinking", "languages" or a field of the sampling, for this model."""
         own = {name: kept for name, kept in self._own.items() if name != field}
         if value != _value(self.base, field):
             own[field] = value
         self._keep(own)
 
     def choose(self, preset: str) -> None:
-        """Follow another preset; what was changed is forgotten, but whether to think is in no preset."""
+        """Follow another preset; what was changed is forgotten, but what is in no preset: thinking and languages."""
         if preset in self.presets:
             self._follow_preset(preset)
 
@@ -160,8 +161,8 @@ class AnswerStyle(QObject):
         self.set("thinking", None if on == (self.switch != "off") else on)
 
     def _follow_preset(self, preset: str) -> None:
-        thinking = {name: value for name, value in self._own.items() if name == "thinking"}
-        self._keep({"preset": preset, **thinking})
+        stays = {name: value for name, value in self._own.items() if name in ("thinking", "languages")}
+        self._keep({"preset": preset, **stays})
 
     def _keep(self, own: dict[str, Any]) -> None:
         if own != self._own:
@@ -281,7 +282,7 @@ def declared_in_words(style: AnswerStyle) -> str:
 
 
 def _value(style: Style, field: str) -> Any:
-    return getattr(style if field in ("system", "thinking") else style.sampling, field)
+    return getattr(style if field in ("system", "thinking", "languages") else style.sampling, field)
 
 
 def _with(style: Style, values: dict[str, Any]) -> Style:
@@ -293,7 +294,11 @@ def _with(style: Style, values: dict[str, Any]) -> Style:
     if "max_tokens" in good:  # said of the answer, it replaces what the model says of prompt and answer together
         good["max_length"] = 0
     thinking = values.get("thinking", style.thinking)
-    return Style(system, replace(style.sampling, **good), thinking if isinstance(thinking, bool) else None)
+    languages = values.get("languages", style.languages)  # a list, as settings hold it
+    if not (isinstance(languages, list | tuple) and len(languages) == 2 and all(isinstance(c, str) for c in languages)):
+        languages = style.languages
+    switched = thinking if isinstance(thinking, bool) else None
+    return Style(system, replace(style.sampling, **good), switched, (languages[0], languages[1]))
 
 
 def _means_something(field: str, value: Any) -> bool:

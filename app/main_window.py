@@ -133,6 +133,7 @@ class MainWindow(WindowParts):
         self.composer.stopped.connect(self.stop)
         self.composer.options_wanted.connect(self.sheet.toggle)
         self.composer.thinking_wanted.connect(self.style_of_answers.switch_thinking)
+        self.composer.languages.changed.connect(lambda *codes: self.style_of_answers.set("languages", list(codes)))
         self.sheet.closed.connect(self.composer.setFocus)
         self.style_of_answers.changed.connect(self._style_changed)
         self.composer.input.paged.connect(self.transcript.page)
@@ -201,6 +202,10 @@ class MainWindow(WindowParts):
             hint = self.tr("An answer is being written in another chat")
         elif busy:
             hint = self.tr("Type the next message while this one streams")
+        elif state.model is not None and state.model.languages:
+            hint = self.tr("A text to translate")
+        elif state.model is not None and state.model.one_text:
+            hint = self.tr("A text to complete")
         elif ready:
             hint = self.tr("Ask anything")
         elif state.problem:
@@ -246,6 +251,9 @@ class MainWindow(WindowParts):
         name, details = in_words(style)
         self.composer.name_style(name, details)
         self.composer.show_thinking(style.switch, style.thinks)
+        model = self.state.model
+        self.composer.languages.offer(model.languages if model else (), *style.style.languages)
+        self.chat.languages = self.composer.languages.chosen
 
     @Slot(int)
     def _show_context(self, used: int) -> None:

@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEventLoop, QPoint, QRegularExpression, Qt
@@ -33,6 +35,7 @@ from app.gaps import GapMeter
 from app.program import Program
 from app.selftest_conversations import ConversationSteps
 from app.selftest_dialogs import DIALOGS, DialogSteps
+from app.selftest_families import FamilySteps
 from app.selftest_tools import StepFailed, check, until
 from app.selftest_window import WindowSteps
 from engine.messages import CacheCounters, CacheSnapshot, Finished
@@ -86,7 +89,7 @@ class Step:
     detail: str
 
 
-class SelfTest(ConversationSteps, DialogSteps, WindowSteps):
+class SelfTest(ConversationSteps, DialogSteps, WindowSteps, FamilySteps):
     """The walk. Each ``step_`` method is one step, in this order."""
 
     def __init__(self, out: Path, data: Path, model: str | None) -> None:
@@ -117,12 +120,14 @@ class SelfTest(ConversationSteps, DialogSteps, WindowSteps):
 
     # ------------------------------------------------------------------------------------------- running
 
-    def run(self, names: list[str]) -> bool:
-        for name in names:
+    def run(self, names: list[str], families: Sequence[Path] = ()) -> bool:
+        steps = {name: getattr(self, f"step_{name}") for name in names}
+        asked = {f"family {folder.name}": partial(self.step_family, folder) for folder in families}
+        for name, step in ({**steps, **asked, "close": self.step_close} if asked else steps).items():
             began = time.monotonic()
             detail, ok = "", True
             try:
-                detail = getattr(self, f"step_{name}")() or ""
+                detail = step() or ""
             except StepFailed as error:
                 ok, detail = False, str(error)
             except Exception:
@@ -351,8 +356,8 @@ SCALED_STEPS = [
 SCALED_STEPS += ["picker", "close"]
 
 
-def self_test(out: Path, model: str | None) -> int:
-    """Run the walk; 0 when every step held."""
+def self_test(out: Path, model: str | None, families: Sequence[Path] = ()) -> int:
+    """Run the walk, or ask the models in ``families``; 0 when every step held."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
     try:
@@ -364,8 +369,9 @@ def self_test(out: Path, model: str | None) -> int:
     scaled = bool(os.environ.get(SCALE_CHILD))
     with tempfile.TemporaryDirectory(prefix="greenroom-self-test-", ignore_cleanup_errors=True) as data:
         keep_apart(Path(data))
-        test = SelfTest(out.resolve(), Path(data), model)
-        ok = test.run(SCALED_STEPS if scaled else STEPS)
+        test = SelfTest(out.resolve(), Path(data), str(families[0]) if families else model)
+        steps = ["window", "engine", "load"] if families else SCALED_STEPS if scaled else STEPS
+        ok = test.run(steps, families)
     report = {
         "ok": ok,
         "steps": [asdict(step) for step in test.steps],

@@ -217,6 +217,13 @@ class SideSheet(QFrame):
             self.tr("for %1, and kept for it").replace("%1", model.name) if model else self.tr("for every new model")
         )
         self.model.setText(words)
+        alone = model is not None and model.one_text
+        self.system.setEnabled(not alone)
+        self.system.setPlaceholderText(
+            self.tr("This model takes one text and nothing before it.")
+            if alone
+            else self.tr("Said to the model before everything else. “Answer in one sentence.”")
+        )
 
     @Slot()
     def refresh(self) -> None:

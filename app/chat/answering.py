@@ -64,6 +64,7 @@ class Answering(QObject):
         prompt: tuple[ChatMessage, ...],
         sampling: Sampling,
         thinking: bool | None,
+        languages: tuple[str, str],
         view: AnswerView,
         before: Turn | None = None,
     ) -> None:
@@ -71,7 +72,9 @@ class Answering(QObject):
         assert session.leaf is not None
         live = self.live = LiveAnswer(session, new_id(), session.leaf, view, before)
         self._set_status(self.tr("Reading the prompt…"))
-        self._client.send(Generate(live.id, prompt, sampling, str(session.path), live.id, live.parent, thinking))
+        self._client.send(
+            Generate(live.id, prompt, sampling, str(session.path), live.id, live.parent, thinking, *languages)
+        )
         self.busy_changed.emit(True)
 
     def stop(self) -> None:

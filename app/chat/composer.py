@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent, QTextCurs
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.attachments import MAX_FILES, Attachment, NotText, quoted, read_attachment, size_in_words
+from app.chat.languages import Languages
 from app.chat.message_input import Input
 from app.chat.meter import ContextMeter
 from app.panels.parts import plain_tip
@@ -85,6 +86,7 @@ class Composer(QWidget):
         self.chips = Chips(self)
         self.chips.removed.connect(self._take_out)
         self.chips.hide()
+        self.languages = Languages(theme, self)
         self.input = Input(self)
         self.input.sent.connect(self._send)
         self.input.textChanged.connect(self._text_changed)
@@ -127,6 +129,7 @@ class Composer(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(space(4), space(3.5), space(3), space(3))
         layout.setSpacing(space(3))
+        layout.addWidget(self.languages)
         layout.addWidget(self.chips)
         layout.addWidget(self.input)
         layout.addWidget(self.note)

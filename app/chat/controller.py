@@ -55,6 +55,7 @@ class ChatController(QObject):
         self._program = program
         self.system = ""  # said to the model before everything else
         self.thinking: bool | None = None  # for a model that can be told; None: as it does unasked
+        self.languages = ("", "")  # of a text and of its translation, for a model that translates
         self.sampling: Callable[[], Sampling | None] = lambda: None  # for the next answer; None: no model is ready
         self.session = ChatSession(folder, program)
         self.views = TurnViews(transcript, self.session, self)
@@ -321,7 +322,7 @@ class ChatController(QObject):
     def _ask(self, sampling: Sampling, view: AnswerView, before: Turn | None = None) -> None:
         """Have the engine answer the end of the path, or go on with ``before``."""
         prompt = self.prompt(open_end=before is not None)
-        self._answering.ask(self.session, prompt, sampling, self.thinking, view, before)
+        self._answering.ask(self.session, prompt, sampling, self.thinking, self.languages, view, before)
 
     def stop(self) -> None:
         """Stop the answer under way; what there is of it stays."""

@@ -79,6 +79,7 @@ class ExpertsPanel(Panel):
         beside_a_card = model is not None and model.device != "CPU"
         self.heatmap.waiting = self.tr("in RAM or on disk") if beside_a_card else self.tr("on disk")
         self.heatmap.set_shape(model.layers if model else 0, model.experts if model else 0)
+        self.heatmap.encoder_layers = model.encoder_layers if model else 0
         self._stage.updateGeometry()
         self._explain()
         self.mark_stale()
@@ -157,9 +158,11 @@ class ExpertsPanel(Panel):
     def _shape_words(self) -> str:
         if self._model is None:
             return ""
-        return self.tr("{layers} layers × {experts} experts").format(  # noqa: RUF001 - a multiplication sign
-            layers=self._model.layers, experts=self._model.experts
-        )
+        layers, encoder = self._model.layers, self._model.encoder_layers
+        words = self.tr("{layers} layers × {experts} experts")  # noqa: RUF001 - a multiplication sign
+        if encoder:  # above each other, in this order
+            words = self.tr("{encoder} encoder + {decoder} decoder layers × {experts} experts")  # noqa: RUF001
+        return words.format(layers=layers, encoder=encoder, decoder=layers - encoder, experts=self._model.experts)
 
     def _now(self, snapshot: ExpertSnapshot) -> str:
         phase = {

@@ -62,6 +62,7 @@ class Heatmap(QWidget):
         self._mode = Mode.TOKEN
         self._knows_where = True
         self.elsewhere = False  # answer and chat are not those on the screen
+        self.encoder_layers = 0  # the first so many rows are an encoder's
         self.waiting = self.tr("on disk")  # where an expert is that is not on the device
         self._grid: grid.Grid | None = None
         self._canvas: Canvas | None = None
@@ -207,6 +208,10 @@ class Heatmap(QWidget):
         painter.fillRect(QRectF(wide, 0, self.width() - wide, self.height()), ground)
         painter.fillRect(QRectF(0, high, self.width(), self.height() - high), ground)
         painter.drawImage(0, 0, image)
+        if self.encoder_layers:
+            edge = self._rectangle(self.encoder_layers, 0).top() - 1
+            painter.setPen(QPen(QColor(self._theme.colors.text_muted), 1))
+            painter.drawLine(0, edge, wide, edge)
         if self.hasFocus():
             colors = self._theme.colors
             for grown, color in ((2.0, colors.sidebar), (1.0, colors.warm)):
@@ -231,6 +236,9 @@ class Heatmap(QWidget):
     def describe(self, layer: int, expert: int) -> str:
         """One sentence about one expert, for the tooltip and for screen readers."""
         place = self.tr("Layer {layer}, expert {expert}").format(layer=layer, expert=expert)
+        if self.encoder_layers:
+            half = self.tr("encoder") if layer < self.encoder_layers else self.tr("decoder")
+            place = self.tr("{place} ({half})").format(place=place, half=half)
         if self._snapshot is None:
             return place
         cell = int(self._snapshot.cells[layer, expert])

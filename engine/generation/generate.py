@@ -147,7 +147,7 @@ class TextGenerator:
         runtime.stop_when(stop)
         yield PromptReady(len(prompt), reused, notes)
 
-        clock = _Clock(Timings(len(prompt), reused))
+        clock = Clock(Timings(len(prompt), reused))
         after = prompt if goes_on else ()
         stream = TextStream(self._loaded.tokenizer, after) if self._loaded.tokenizer else None
         reason: FinishReason = "length"
@@ -190,7 +190,7 @@ class TextGenerator:
         declared: GenerationConfig = self._loaded.model.generation_config
         return declared
 
-    def _prefill(self, prompt: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
+    def _prefill(self, prompt: list[int], clock: Clock) -> Generator[Step, None, torch.Tensor]:
         """Read what the past does not hold of ``prompt``, and keep checkpoints on the way."""
         past, start = self.past, len(self.past.tokens)
         marks = message_ends(prompt, self._ends) if self._loaded.past_kind.needs_checkpoints else []
@@ -246,7 +246,7 @@ class TextGenerator:
         return None
 
 
-class _Clock:
+class Clock:
     """Wall times of one answer, prompt to last token."""
 
     def __init__(self, timings: Timings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from copy import deepcopy
 from typing import cast
 
@@ -12,13 +12,14 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from engine.errors import ModelError, OptionError
 from engine.generation.fit import Prompt
-from engine.generation.generate import Prefilled, Step, TextGenerator, _Clock
+from engine.generation.generate import Clock, Prefilled, Step, Steps, TextGenerator
 from engine.generation.prompt import whole_characters
+from engine.generation.sampling import Chooser
 from engine.kv.encoded import EncodedPast
 from engine.kv.pasts import Pasts
 from engine.kv.store import PastStore
 from engine.loading import LoadedModel
-from engine.messages import ChatMessage
+from engine.messages import ChatMessage, Sampling
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # "eng_Latn", "en_XX"
 
@@ -44,6 +45,22 @@ class TextToText(TextGenerator):
         self.pasts = Pasts(self.past)
         self._codes = language_codes(loaded.tokenizer) if loaded.tokenizer is not None else []
         self._source = self._target = ""
+        self._written: list[int] = []  # of an answer that is gone on with
+
+    def answer(
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: Sampling,
+        stop: Callable[[], bool] = lambda: False,
+        thinking: bool | None = None,
+        chooser: Chooser | None = None,
+        chat: str = "",
+    ) -> Steps:
+        """As of a chat. An open last message is what the decoder has written so far."""
+        tokenizer = self._loaded.tokenizer
+        goes_on = tokenizer is not None and bool(messages) and messages[-1].open
+        self._written = self._target_token() + self._ids(messages[-1].text) if goes_on else []
+        yield from super().answer(messages, sampling, stop, thinking, chooser, chat)
 
     def translate(self, source: str, target: str) -> None:
         """From here on, from language ``source`` to ``target``; "" for the first. Raises OptionError for one that the
@@ -64,29 +81,39 @@ class TextToText(TextGenerator):
         text = texts[-1] if texts else ""
         if not self._codes:
             return Prompt(list(tokenizer(text)["input_ids"]), (), len(texts[:-1]))
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         source = cast(int, tokenizer.convert_tokens_to_ids(self._source or self._codes[0]))
         ends = [cast(int, tokenizer.eos_token_id)] if tokenizer.eos_token_id is not None else []
-        return Prompt([source, *ids, *ends], (), len(texts[:-1]))
+        return Prompt([source, *self._ids(text), *ends], (), len(texts[:-1]))
+
+    def _ids(self, text: str) -> list[int]:
+        assert self._loaded.tokenizer is not None
+        return list(self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _target_token(self) -> list[int]:
+        """The token of the target language, where there are languages."""
+        if not self._codes or self._loaded.tokenizer is None:
+            return []
+        return [cast(int, self._loaded.tokenizer.convert_tokens_to_ids(self._target or self._codes[0]))]
 
     def _before(self, prompt: list[int]) -> int:
-        return 1
+        return 1 + len(self._written)
 
     def _declared(self) -> GenerationConfig:
         """The first token is the target language."""
-        declared = super()._declared()
-        if not self._codes or self._loaded.tokenizer is None:
+        declared, target = super()._declared(), self._target_token()
+        if not target:
             return declared
         asked = deepcopy(declared)
-        asked.forced_bos_token_id = self._loaded.tokenizer.convert_tokens_to_ids(self._target or self._codes[0])
+        asked.forced_bos_token_id = target[0]
         return asked
 
-    def _prefill(self, prompt: list[int], clock: _Clock) -> Generator[Step, None, torch.Tensor]:
-        """Encode the text, then give the decoder its first token."""
+    def _prefill(self, prompt: list[int], clock: Clock) -> Generator[Step, None, torch.Tensor]:
+        """Encode the text, then give the decoder its first token, and what it wrote already."""
         _, record = yield from self._pass(prompt, "prefill")
         clock.prefilled()
         yield Prefilled(record, len(prompt), len(prompt))
-        logits, record = yield from self._pass([self.first_token], "decode")
+        begun = [self.first_token, *self._written]
+        logits, record = yield from self._pass(begun, "prefill" if self._written else "decode")
         yield Prefilled(record, len(prompt), len(prompt))
         return logits
 

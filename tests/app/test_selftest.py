@@ -14,6 +14,7 @@ from PySide6.QtGui import QImage
 from app.__main__ import arguments, main
 from app.gaps import GapMeter
 from engine.version import __version__
+from tests.families import PAIRS, make_pair, make_tiny
 
 
 @pytest.mark.timeout(600)
@@ -104,3 +105,35 @@ def test_gap_meter_counts_by_phase_and_not_while_paused(qapp, qtbot) -> None:
         meter._tick()
     assert meter.p99_ms["three"] < 1000
     meter.stop()
+
+
+FAMILIES = (
+    "arctic",
+    "dbrx",
+    "doge",
+    "jetmoe",
+    "llama4_text",
+    "longcat_flash",
+    "step3p7",
+    "qwen3_vl_moe",
+    "gpt_oss",
+    "jamba",
+)
+
+
+@pytest.mark.timeout(300)
+def test_models_of_other_families_answer_in_the_window(tmp_path: Path) -> None:
+    folders = [make_tiny(family, tmp_path / family, tokenizer=True) for family in FAMILIES]
+    folders += [make_pair(family, tmp_path / family) for family in PAIRS]
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "--self-test", str(tmp_path / "out"), "--families", *map(str, folders)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "GREENROOM_DATA": str(tmp_path / "data")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+    asked = [step["name"] for step in report["steps"] if step["ok"] and step["name"].startswith("family ")]
+    assert asked == [f"family {folder.name}" for folder in folders]

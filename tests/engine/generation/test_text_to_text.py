@@ -131,6 +131,18 @@ def test_a_stop_between_layers_leaves_all_usable(generator: TextToText) -> None:
         assert answer(generator, prompt) == expected
 
 
+def test_an_answer_that_was_cut_goes_on_behind_what_was_written(generator: TextToText, loaded: LoadedModel) -> None:
+    generator.translate("", LANGUAGES[2] if loaded.info.family == "nllb-moe" else "")
+    written = "The capital of France"
+    asked = [ChatMessage("user", TEXT), ChatMessage("assistant", written, open=True)]
+    list(generator.answer(asked, Sampling(temperature=0, max_tokens=4)))
+    assert loaded.tokenizer is not None
+    begun = loaded.tokenizer(written, add_special_tokens=False)["input_ids"]
+    start = 2 if loaded.info.family == "nllb-moe" else 1
+    assert generator.past.tokens[start : start + len(begun)] == begun
+    assert len(generator.past.tokens) == start + len(begun) + 3  # the last is never fed
+
+
 def test_each_text_stands_alone(generator: TextToText) -> None:
     said = [ChatMessage("system", "Be brief."), ChatMessage("user", "Hello"), ChatMessage("assistant", "Hm.")]
     prompt = generator.prompt([*said, ChatMessage("user", TEXT)], TOKENS)
