@@ -387,7 +387,8 @@ _ADAPTED: dict[str, dict[str, Any]] = {
 ADAPTED_FAMILIES = (*_ADAPTED, "step3p7")
 
 
-ALL_FAMILIES = (*FAMILIES, *MORE_FAMILIES, *ADAPTED_FAMILIES)
+# those that chat; encoder-decoders are at the end of this file
+ALL_FAMILIES = tuple(dict.fromkeys((*FAMILIES, *MORE_FAMILIES, *ADAPTED_FAMILIES, *SEEING_FAMILIES)))
 
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:

@@ -13,7 +13,7 @@ import pytest
 from engine.bench.synthetic import SHAPES, Shape
 from engine.messages import POLICIES, PREDICTORS
 from tests.docs.pages import PAGES, ROOT
-from tests.families import ADAPTED_FAMILIES, FAMILIES, MORE_FAMILIES, SEEING_FAMILIES
+from tests.families import ALL_FAMILIES, PAIRS
 
 DOCS = ROOT / "docs"
 
@@ -105,7 +105,7 @@ def test_the_figures_of_a_model_are_those_of_its_shape(name: str) -> None:
 
 
 def test_the_readme_counts_the_families_that_are_tested() -> None:
-    count = len({*FAMILIES, *MORE_FAMILIES, *SEEING_FAMILIES, *ADAPTED_FAMILIES})
+    count = len({*ALL_FAMILIES, *PAIRS})
     assert f"**{count}** model families" in (ROOT / "README.md").read_text("utf-8")
 
 
