@@ -156,7 +156,12 @@ def load(
         unwinding.callback(runtime.close)
         step("reading the tokenizer", 0.95)
         tokenizer = load_tokenizer(found.folder)
-        notes = [*found.folder.notes, *found.skeleton.notes, *plan.notes, *declared.notes, *runtime.news.fresh()]
+        told = []
+        if past_kind.whole and not found.skeleton.config.is_encoder_decoder:
+            told.append(
+                "What this model makes of a word depends on the whole prompt, so each turn is read from the start."
+            )
+        notes = [*told, *found.folder.notes, *found.skeleton.notes, *plan.notes, *declared.notes, *runtime.news.fresh()]
         if tokenizer is None:
             notes.append("The folder has no tokenizer, so this model cannot chat; `verify` and `bench` work.")
         elif found.skeleton.config.is_encoder_decoder:

@@ -127,6 +127,11 @@ def _open_folder(path: Path) -> ModelFolder:
     if not isinstance(config, dict) or not config.get("model_type"):
         raise ModelError(f"config.json in {path} names no model_type, so its architecture is unknown.")
     refuse_packed(config)
+    if (path / "adapter_config.json").is_file():  # transformers would load another model and change it by this one
+        raise ModelError(
+            "The folder holds an adapter (adapter_config.json), which is a change to another model. Merge the two, or "
+            "choose the model itself."
+        )
     weights = weight_files(path, config)
     tensors = read_headers(weights.files)
     if not tensors:

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedModel
 
 from engine.experts.routers import RouterTaps
 from engine.generation.generate import Decoded, Ended, TextGenerator
@@ -28,8 +29,38 @@ from engine.models.catalog import summarize
 from engine.models.hub import HubFile, HubModel
 from engine.planning import plan_from_hub
 from tests.engine.experts.test_routers import ALL, Listener
-from tests.engine.models.test_families import PROMPT, STEPS, Run, largest_difference, run
 from tests.families import SEEING_FAMILIES, make_tiny, stock, tiny_config, tiny_tokenizer
+
+PROMPT = torch.randint(3, 128, (1, 20), generator=torch.Generator().manual_seed(1))
+STEPS = 6
+
+
+@dataclass
+class Run:
+    """Logits of the prompt and of each decode step, float32, and the greedy tokens."""
+
+    logits: list[torch.Tensor]
+    tokens: list[int]
+
+
+@torch.inference_mode()
+def run(model: PreTrainedModel) -> Run:
+    """Prefill, then one token at a time on the KV cache."""
+    out = model(PROMPT, use_cache=True)
+    result = Run([out.logits[0]], [])
+    for _ in range(STEPS):
+        token = out.logits[:, -1:].argmax(-1)
+        out = model(token, cache=out.cache, use_cache=True)
+        result.tokens.append(int(token))
+        result.logits.append(out.logits[0])
+    return result
+
+
+def largest_difference(one: Run, other: Run) -> float:
+    """Of any logit at any step, relative to the largest logit."""
+    scale = max(float(logits.abs().max()) for logits in one.logits)
+    return max(float((a - b).abs().max()) for a, b in zip(one.logits, other.logits, strict=True)) / scale
+
 
 CHUNK = PROMPT[0].tolist()
 GREEDY = Sampling(temperature=0.0, max_tokens=STEPS)

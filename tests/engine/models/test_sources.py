@@ -154,6 +154,13 @@ def test_an_embedding_and_a_head_that_differ_are_tied_as_transformers_ties_them(
     is_stock(folder)
 
 
+def test_an_adapter_is_no_model(tmp_path: Path) -> None:
+    folder = make_tiny("qwen2_moe", tmp_path / "m")
+    (folder / "adapter_config.json").write_text("{}", "utf-8")
+    with pytest.raises(ModelError, match="holds an adapter"):
+        open_folder(folder)
+
+
 def test_it_is_said_where_a_model_is_chosen_and_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = make_tiny("qwen2_moe", tmp_path / "one"), make_tiny("qwen2_moe", tmp_path / "two", shards=2, seed=3)
     add(other, one)
