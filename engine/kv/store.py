@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.kv.kept import SUFFIX, DamagedPast, KeptPast, Reach, files_in, read, read_label, write
@@ -29,6 +29,7 @@ class Entry:
     path: Path | None = None
     on_disk: bool = True
     dropped: bool = False
+    replaces: list[Path] = field(default_factory=list)  # files that go when this one is written
 
 
 class PastStore:
@@ -63,6 +64,8 @@ class PastStore:
         with self._lock:
             for other in list(self._entries):
                 if other is instead or tuple(other.reach.tokens) == past.tokens:
+                    entry.replaces += [other.path, *other.replaces] if other.path else other.replaces
+                    other.path = None
                     self._drop(other)
             self._entries.append(entry)
         if self._folder is not None and past.nbytes <= self._disk:
@@ -70,6 +73,7 @@ class PastStore:
             self._writing.put(entry)
         else:
             entry.on_disk = False
+            _unlink(entry.replaces)
         self._keep_to_budget()
 
     def get(self, entry: Entry) -> KeptPast | None:
@@ -172,11 +176,17 @@ class PastStore:
                 log.warning("a past could not be kept on disk: %s", error)
                 entry.on_disk = False
             else:
+                _unlink(entry.replaces)
                 with self._lock:
                     entry.path = path
                     if entry.dropped:
                         path.unlink(missing_ok=True)
             self._keep_to_budget()
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def make_room(folder: Path, disk: int) -> None:
