@@ -26,6 +26,7 @@ from engine.experts.store import DiskStore, Store
 from engine.experts.transfer import READERS
 from engine.hardware.limits import ram
 from engine.hardware.plan import (
+    DEFAULT_CONTEXT,
     Demand,
     MemoryPlan,
     checkpoint_bytes,
@@ -273,6 +274,8 @@ def _demand(
     device = devices[0]
     config, layers = found.skeleton.config.get_text_config(), layer_configs(found.skeleton.config)
     host = ram()
+    longest = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
+    chat = min(longest, DEFAULT_CONTEXT) * kv_per_token(found, dtype.itemsize)
     landings = len(devices) * READERS * LANDINGS * max(layout.nbytes for layout in layouts)
     on_cpu = not device.on_card
     slot_bytes = sum(
@@ -286,12 +289,12 @@ def _demand(
         slot_bytes=-(-slot_bytes // found.total_experts),
         total_experts=found.total_experts,
         kv_bytes_per_token=kv_per_token(found, dtype.itemsize),
-        longest_context=int(getattr(config, "max_position_embeddings", 0) or 1 << 20),
+        longest_context=longest,
         workspace_bytes=most_workspace(found, dtype.itemsize, "RAM" if on_cpu else "VRAM"),
         scores_bytes_per_token=max(scores_bytes_per_token(layer, dtype.itemsize) for layer in layers) if eager else 0,
         least_slots=len(set(layouts)),
         checkpoint_bytes=checkpoint_bytes(device.free()) if needs_checkpoints(found.model.config) else 0,
-        kept_bytes=kept_bytes(device.free() if on_cpu else host.available),
+        kept_bytes=0 if config.is_encoder_decoder else kept_bytes(device.free() if on_cpu else host.available, chat),
         host_free=0 if on_cpu else max(0, host.available - landings),
         ram_limit=host.note,
         others_free=tuple(other.free() for other in devices[1:]) if device.on_card else (),

@@ -72,6 +72,8 @@ def bench(options: BenchOptions, report: Report = lambda text: None) -> dict[str
         demo.build_demo(progress=lambda text, done: report(text))
     report("reading headers")
     found = inspect(options.model.source)
+    if found.skeleton.config.is_encoder_decoder:
+        raise OptionError("bench measures models that chat; this one takes one text and gives one.")
     device = make_devices(options.model.device)[0]
     dtype = choose_dtype(options.model.dtype, found, device)
     torch.set_num_threads(threads)

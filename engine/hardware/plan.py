@@ -24,6 +24,7 @@ CHECKPOINT_SHARE = 1 / 16  # of the free memory, for states to go back to, where
 MOST_CHECKPOINTS = 1_000_000_000  # bytes for them, at most
 KEPT_SHARE = 1 / 32  # of the free RAM, for what was read of other chats
 MOST_KEPT = 1_000_000_000  # bytes for that, at most
+KEPT_CHATS = 4  # long ones, at most
 MOST_KEPT_ON_DISK = 4_000_000_000  # bytes, unless the user says otherwise
 
 Verdict = Literal["fits", "fits with disk", "too big"]
@@ -219,9 +220,10 @@ def checkpoint_bytes(free: int) -> int:
     return min(int(free * CHECKPOINT_SHARE), MOST_CHECKPOINTS)
 
 
-def kept_bytes(free_ram: int) -> int:
-    """Bytes of RAM for what was read of other chats, where ``free_ram`` bytes could be used."""
-    return min(int(free_ram * KEPT_SHARE), MOST_KEPT)
+def kept_bytes(free_ram: int, chat_bytes: int) -> int:
+    """Bytes of RAM for what was read of other chats, where ``free_ram`` bytes could be used and a long one takes
+    ``chat_bytes``."""
+    return min(int(free_ram * KEPT_SHARE), MOST_KEPT, KEPT_CHATS * chat_bytes)
 
 
 def disk_for_pasts(text: str, free: int) -> int:
