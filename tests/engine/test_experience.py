@@ -258,7 +258,7 @@ def test_a_model_whose_session_cannot_begin_is_closed(tiny_chat_model: Path, mon
     closed: list[object] = []
     for kind in (LoadedModel, Experience):
         monkeypatch.setattr(kind, "close", lambda self, close=kind.close: (closed.append(type(self)), close(self)))
-    monkeypatch.setattr(session, "TextGenerator", none)
+    monkeypatch.setattr(session, "text_generator", none)
     with pytest.raises(RuntimeError, match="cannot be made"):
         session.ModelSession(
             LoadModel(str(tiny_chat_model)), lambda event: None, lambda *told: None, lambda: False, ProfileWriter()

@@ -131,7 +131,8 @@ def test_ram_for_experts_is_what_the_plan_gives(
     free = 2 * READERS * 2 * nbytes + 12 * nbytes * 5 // 4 + 1  # two cards' landing buffers, and twelve experts
     with monkeypatch.context() as patch:
         free_ram(patch, free)
-        loaded = load(LoadModel(str(folder), "25%", device="cuda:0,cuda:1", threads=1, dtype="float32"))
+        command = LoadModel(str(folder), "25%", device="cuda:0,cuda:1", threads=1, dtype="float32", keep_past="off")
+        loaded = load(command)
     both = tiers(loaded)
     assert [tier.places for tier in both] == [6, 6]
     assert sum(tier.nbytes for tier in both) == 12 * nbytes

@@ -51,8 +51,9 @@ def test_memory_that_ran_out_in_an_answer_is_said_and_every_answer_stays_with_it
 
     def narrow(module: Any, *arguments: Any) -> Any:
         result = honest(module, *arguments)
-        count[0] += module.greenroom_layer == 0
-        if module.greenroom_layer == 1 and count[0] in (2, 5):
+        layer = getattr(module, "greenroom_layer", None)  # none while a load looks at what is not an expert
+        count[0] += layer == 0
+        if layer == 1 and count[0] in (2, 5):
             count[0] += 1
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return result

@@ -111,7 +111,7 @@ def at_work(engine: Engine, command: LoadModel) -> Memory:
     engine.wait_for(TokenCount)
     assert engine.service._session is not None
     loaded, generator = engine.service._session._loaded, engine.service._session._generator
-    return Memory(loaded, generator.kv._cache)
+    return Memory(loaded, generator.past._cache)
 
 
 @pytest.mark.parametrize(

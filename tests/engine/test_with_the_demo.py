@@ -49,7 +49,7 @@ def test_greedy_tokens_are_the_stock_models(
     assert main(command) == 0
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["equal"] is True
-    assert verdict["tokens"] == 8
+    assert verdict["steps"][0]["tokens"] == 8
     assert verdict["max_logit_diff"] < 1e-3
 
 
