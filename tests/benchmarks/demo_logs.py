@@ -17,7 +17,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from engine.messages import ChatMessage, Event, Failed, Finished, Generate, LoadModel, ModelLoaded, Sampling, ShutDown
+from engine.messages import (
+    ChatMessage,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    LoadModel,
+    ModelLoaded,
+    Sampling,
+    ShutDown,
+    Token,
+)
 from engine.service import EngineService
 from engine.sessions.log import SessionLog
 from engine.sessions.reader import read_records
@@ -34,11 +45,11 @@ def prompts(count: int) -> list[str]:
     return [json.loads(lines[number * len(lines) // count])["prompt"] for number in range(count)]
 
 
-def finished(path: Path) -> bool:
+def finished(path: Path, answer: str = "answer") -> bool:
     """Is the answer complete in this log?"""
     if not path.exists():
         return False
-    return any(record["type"] == "message" and record["role"] == "assistant" for record in read_records(path))
+    return any(record["type"] == "message" and record["id"] == answer for record in read_records(path))
 
 
 class Face:
@@ -49,7 +60,7 @@ class Face:
         self.service = EngineService(self._events.put)
         self.service.start()
 
-    def wait_for(self, kind: type[E]) -> E:
+    def wait_for(self, kind: type[E] | tuple[type[E], ...]) -> E:
         while True:
             event = self._events.get()
             if isinstance(event, kind):
@@ -61,16 +72,28 @@ class Face:
         """One chat of one question, in a log at ``path``."""
         with SessionLog.create_at(path, "greenroom benchmark") as log:
             log.append_message("question", None, "user", prompt)
-            command = Generate(
+            self.send(path, "answer", (ChatMessage("user", prompt),), tokens)
+            return self.wait_for(Finished)
+
+    def say(self, path: Path, answer: str, messages: tuple[ChatMessage, ...], tokens: int) -> str:
+        """The words of an answer, in a log that exists."""
+        self.send(path, answer, messages, tokens)
+        words = ""
+        while isinstance(event := self.wait_for((Token, Finished)), Token):
+            words += event.text
+        return words
+
+    def send(self, path: Path, answer: str, messages: tuple[ChatMessage, ...], tokens: int) -> None:
+        self.service.send(
+            Generate(
                 request_id=path.stem,
-                messages=(ChatMessage("user", prompt),),
+                messages=messages,
                 sampling=Sampling(temperature=0, max_tokens=tokens),
                 log=str(path),
-                answer_id="answer",
+                answer_id=answer,
                 parent_id="question",
             )
-            self.service.send(command)
-            return self.wait_for(Finished)
+        )
 
 
 def main() -> None:

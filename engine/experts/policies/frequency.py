@@ -35,8 +35,8 @@ class AgedFrequency(Policy):
     """Priority = uses, each worth half as much after HALF_LIFE more tokens: sum over uses of 2^(-age / HALF_LIFE).
 
     Computed the other way round: instead of all old uses shrinking at every token, the worth of a new one grows; the
-    order is the same. A prompt of T tokens counts as min(T, PROMPT_WORTH) tokens with its average routing: it tells
-    what the answer will be about, and may not drown what decode counted.
+    order is the same. A prompt's pass of T tokens counts as min(T, PROMPT_WORTH) tokens with its average routing: it
+    tells what the answer will be about, and may not drown what decode counted.
     """
 
     name = "lfu-aged"

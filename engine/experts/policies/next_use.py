@@ -30,7 +30,7 @@ class NextUse(Policy):
     The memory is asked every ASK_EVERY layers and after the last one: what is known of a token grows with every
     layer, and an eviction cannot wait for its end. Between, a layer just served goes by what was said last.
 
-    A prompt moves the shares like min(tokens, PROMPT_WORTH) tokens with its average routing, and teaches neither
+    A prompt's pass moves the shares like min(tokens, PROMPT_WORTH) tokens with its average routing, and teaches neither
     weights nor memory: it may neither swamp what decode found out nor be ignored.
     """
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from engine.experts.policies.base import Policy
+from engine.experts.records import Phase
 
 
 class LeastRecentlyUsed(Policy):
-    """Priority = time of the last use, counted in layers served.
+    """Priority = time of the last use by decode, counted in layers served.
 
-    Below one token's cycle (layers * top_k slots) it throws out just what comes next and hits nothing. A long prompt
-    wants every expert, and leaves the last layers' behind.
+    Below one token's cycle (layers * top_k slots) it evicts just what comes next and hits nothing. A prompt wants
+    nearly every expert, layer by layer: were its uses counted, they would overwrite what decode used last.
     """
 
     name = "lru"
@@ -20,7 +21,12 @@ class LeastRecentlyUsed(Policy):
     def __init__(self, layers: int, experts: int) -> None:
         super().__init__(layers, experts)
         self._clock = 0
+        self._decoding = True  # in this pass
+
+    def begin_pass(self, phase: Phase, tokens: int) -> None:
+        self._decoding = phase == "decode"
 
     def used(self, layer: int, experts: np.ndarray, counts: np.ndarray) -> None:
-        self._clock += 1
-        self.priority[layer, experts] = self._clock
+        if self._decoding:
+            self._clock += 1
+            self.priority[layer, experts] = self._clock

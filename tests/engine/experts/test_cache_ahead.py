@@ -77,14 +77,15 @@ def test_a_prompt_larger_than_the_cache_leaves_what_decode_lives_on(policy: str,
 
 
 def test_what_streamed_in_is_a_resident_like_others_once_decode_goes_on() -> None:
-    cache = new_cache(8)
+    cache, last = new_cache(8), LAYERS - 1
     decode(cache, random.Random(3), 10)
     for layer in range(LAYERS):
         dispatch(cache, layer, range(EXPERTS), begin(cache, "prefill", 512))
-    late = {key for key in residents(cache) if key >= (LAYERS - 1) * EXPERTS}
+    late = np.flatnonzero(cache.resident_mask()[last]).tolist()
     begin(cache, "decode", 1)
+    assert not np.concatenate([lease.missing for lease in dispatch(cache, last, late)]).any()
     dispatch(cache, 0, [0, 1])
-    assert late <= residents(cache)  # lru: they came last
+    assert cache.resident_mask()[last, late].all()  # lru: decode used them last but two
 
 
 def test_misses_of_a_prompt_take_empty_slots_first() -> None:
