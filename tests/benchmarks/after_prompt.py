@@ -4,9 +4,9 @@ Six times an answer is interrupted by another chat's prompt of about 1,500 token
 second such prompt and is answered. The model answers once, into logs, greedily and in float32; each policy then runs
 through them in a replay, and once more as if no long prompt had been read (*unread*).
 
-before: hits in the last 64 tokens before the prompt. after: in the first 64 after it, of the same answer; mean and worst
-of the six. answer: in the first 64 of the second prompt's answer. Its subject is new, which costs hits whether the
-prompt was read by the cache or not: what the prompt itself costs is the difference to *unread*.
+before: hits in the last 64 tokens before the prompt. after: in the first 64 after it, of the same answer; mean, and
+worst of the six. answer: in the first 64 of the second prompt's answer. Its subject is new, which costs hits whether
+the cache read the prompt or not: what the prompt itself costs is the difference to *unread*.
 """
 
 from __future__ import annotations
