@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QRectF, Qt
+from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt
 from PySide6.QtGui import (
     QColor,
     QEnterEvent,
@@ -30,6 +30,8 @@ BUBBLE_RADIUS = 14
 PAD_X, PAD_Y = 16, 10
 LEAD = 2  # px that Qt adds below the last line and not above the first
 MANY = 8000  # characters of a message that are laid out in less time than a frame; a longer one scrolls
+LINE = 2000  # characters of a line that are laid out in one go
+BREAK = "\u200b\n"  # behind what is shown on a line of its own and was not typed so
 LINES = 16  # of such a one that are seen at once
 
 
@@ -69,7 +71,13 @@ class LongSaid(QPlainTextEdit):
         self.document().setDocumentMargin(0)
         self.viewport().setAutoFillBackground(False)
         self.setFont(font("body"))
-        self.setPlainText(text)
+        self.setPlainText(in_short_lines(text))
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """What is copied is what was typed."""
+        data = QMimeData()
+        data.setText(self.textCursor().selection().toPlainText().replace(BREAK, ""))
+        return data
 
     def fit(self, width: int) -> int:
         return LINES * math.ceil(self.fontMetrics().lineSpacing())
@@ -79,6 +87,15 @@ class LongSaid(QPlainTextEdit):
             super().wheelEvent(event)
         else:
             event.ignore()  # whoever reads on does not get caught in it
+
+
+def in_short_lines(text: str) -> str:
+    """``text`` with BREAK in lines so long that laying out one of them would hold the window up."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if len(line) > LINE:
+            lines[number] = BREAK.join(line[start : start + LINE] for start in range(0, len(line), LINE))
+    return "\n".join(lines)
 
 
 class UserBubble(QWidget):

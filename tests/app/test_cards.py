@@ -42,6 +42,14 @@ def test_a_message_of_any_length_is_shown_at_once(name: str, transcript: Transcr
     assert time.thread_time() - began < FREEZE
 
 
+def test_what_is_copied_of_a_long_message_is_what_was_typed(transcript: Transcript) -> None:
+    text = "x" * 20_000 + "\n\n" + "two words " * 3_000
+    inside = transcript.add_user(text).findChild(QPlainTextEdit)
+    assert inside is not None
+    inside.selectAll()
+    assert inside.createMimeDataFromSelection().text() == text
+
+
 def test_a_long_message_scrolls_for_who_clicks_it_and_not_for_who_scrolls_past(transcript: Transcript, qtbot) -> None:
     text = "".join(f"line {number}\n" for number in range(4000))
     bubble = transcript.add_user(text)

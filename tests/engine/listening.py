@@ -37,8 +37,8 @@ class Engine:
     def send(self, command: Command) -> None:
         self.service.send(command)
 
-    def wait_for(self, kind: type[E], fail: bool = True) -> E:
-        """The next event of ``kind``; a Failed on the way is an error unless that is what is waited for."""
+    def wait_for(self, kind: type[E] | tuple[type[E], ...], fail: bool = True) -> E:
+        """The next event of ``kind``, or of one of several; a Failed on the way is an error unless that is what is waited for."""
         while True:
             event = self.events.get(timeout=PATIENCE)
             self.seen.append(event)

@@ -104,9 +104,9 @@ def at_work(engine: Engine, command: LoadModel) -> Memory:
     engine.send(Generate("a", HELLO, Sampling(max_tokens=12)))
     engine.wait_for(Finished)
     engine.send(Generate("b", HELLO, Sampling(max_tokens=200, temperature=1.5)))
-    engine.wait_for(Token)
-    engine.send(Stop())
-    engine.wait_for(Finished)
+    if isinstance(engine.wait_for((Token, Finished)), Token):  # a random model may end with its first word
+        engine.send(Stop())
+        engine.wait_for(Finished)
     engine.send(CountTokens("c", HELLO))
     engine.wait_for(TokenCount)
     assert engine.service._session is not None
