@@ -38,7 +38,8 @@ class Engine:
         self.service.send(command)
 
     def wait_for(self, kind: type[E] | tuple[type[E], ...], fail: bool = True) -> E:
-        """The next event of ``kind``, or of one of several; a Failed on the way is an error unless that is what is waited for."""
+        """The next event of ``kind``, or of one of several; a Failed on the way is an error unless that is what is
+        waited for."""
         while True:
             event = self.events.get(timeout=PATIENCE)
             self.seen.append(event)
