@@ -86,7 +86,7 @@ def conversations_dir() -> Path:
 
 
 def pasts_dir() -> Path:
-    """What models have read of the last chats, to go on with them at once. Made by whoever writes there."""
+    """What models have read of the last chats, to go on with them at once. Its first writer makes it."""
     return _data_folder() / "pasts"
 
 

@@ -107,6 +107,7 @@ class TextGenerator:
         stop: asked between layers; the text so far stays. thinking: for the template's switch; None: as it does it.
         chooser, chat: as for ``complete``. Raises ModelError, OptionError, MemoryPlanError; the past stays usable.
         """
+        self._begin(messages)
         prompt = self.prompt(messages, sampling.max_tokens, thinking)
         goes_on = bool(messages) and messages[-1].open
         yield from self.complete(prompt.ids, sampling, stop, prompt.notes, goes_on, chooser, chat)
@@ -180,6 +181,9 @@ class TextGenerator:
         self.past.checkpoint()
         text, records = stream.flush() if stream else "", (record,) if record else ()
         yield Ended(reason, text, clock.timings(), sampler.seed, records, runtime.end_answer())
+
+    def _begin(self, messages: Sequence[ChatMessage]) -> None:
+        """Note what of ``messages`` the prompt does not say."""
 
     def _before(self, prompt: list[int]) -> int:
         """How many tokens stand before the answer's first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from copy import deepcopy
 from typing import cast
 
@@ -12,14 +12,13 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from engine.errors import ModelError, OptionError
 from engine.generation.fit import Prompt
-from engine.generation.generate import Clock, Prefilled, Step, Steps, TextGenerator
+from engine.generation.generate import Clock, Prefilled, Step, TextGenerator
 from engine.generation.prompt import whole_characters
-from engine.generation.sampling import Chooser
 from engine.kv.encoded import EncodedPast
 from engine.kv.pasts import Pasts
 from engine.kv.store import PastStore
 from engine.loading import LoadedModel
-from engine.messages import ChatMessage, Sampling
+from engine.messages import ChatMessage
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # "eng_Latn", "en_XX"
 
@@ -46,21 +45,6 @@ class TextToText(TextGenerator):
         self._codes = language_codes(loaded.tokenizer) if loaded.tokenizer is not None else []
         self._source = self._target = ""
         self._written: list[int] = []  # of an answer that is gone on with
-
-    def answer(
-        self,
-        messages: Sequence[ChatMessage],
-        sampling: Sampling,
-        stop: Callable[[], bool] = lambda: False,
-        thinking: bool | None = None,
-        chooser: Chooser | None = None,
-        chat: str = "",
-    ) -> Steps:
-        """As of a chat. An open last message is what the decoder has written so far."""
-        tokenizer = self._loaded.tokenizer
-        goes_on = tokenizer is not None and bool(messages) and messages[-1].open
-        self._written = self._target_token() + self._ids(messages[-1].text) if goes_on else []
-        yield from super().answer(messages, sampling, stop, thinking, chooser, chat)
 
     def translate(self, source: str, target: str) -> None:
         """From here on, from language ``source`` to ``target``; "" for the first. Raises OptionError for one that the
@@ -94,6 +78,11 @@ class TextToText(TextGenerator):
         if not self._codes or self._loaded.tokenizer is None:
             return []
         return [cast(int, self._loaded.tokenizer.convert_tokens_to_ids(self._target or self._codes[0]))]
+
+    def _begin(self, messages: Sequence[ChatMessage]) -> None:
+        """An open last message is what the decoder has written so far."""
+        goes_on = self._loaded.tokenizer is not None and bool(messages) and messages[-1].open
+        self._written = self._target_token() + self._ids(messages[-1].text) if goes_on else []
 
     def _before(self, prompt: list[int]) -> int:
         return 1 + len(self._written)

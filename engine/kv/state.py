@@ -1,7 +1,7 @@
 """What a cache holds at one moment, as plain data: taken, kept, put back.
 
 transformers' cache layers are objects of a dozen classes, some of a family's own. What they hold is read from their
-attributes, so a class nobody thought of is kept whole and right; only tensors that are known to grow by appending
+attributes, so an unknown class is kept whole and right; only tensors that are known to grow by appending
 (``GROWS``) are kept as a number of rows, because the live cache still has those rows.
 """
 

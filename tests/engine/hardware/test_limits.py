@@ -185,7 +185,7 @@ def test_groups_are_found_where_they_are_mounted_and_under_odd_names(place: Plac
         ("/docker/abc", "/docker/abc", True),  # none, and the container's own group mounted
         ("/docker/abc/sub", "/docker/abc", True),
         ("/", "/../..", True),  # mounted outside of the namespace
-        ("/docker/abc", "/docker/xyz", False),  # somebody else's
+        ("/docker/abc", "/docker/xyz", False),  # another container's
         ("/../other", "/", False),  # moved out of the namespace
     ],
 )
