@@ -197,22 +197,13 @@ class MainWindow(WindowParts):
     def _refresh(self) -> None:
         """Let everything say what can be done now."""
         state, busy = self.state, self.chat.busy
-        ready = state.model is not None
         if self.chat.busy_elsewhere:
             hint = self.tr("An answer is being written in another chat")
         elif busy:
             hint = self.tr("Type the next message while this one streams")
-        elif state.model is not None and state.model.languages:
-            hint = self.tr("A text to translate")
-        elif state.model is not None and state.model.one_text:
-            hint = self.tr("A text to complete")
-        elif ready:
-            hint = self.tr("Ask anything")
-        elif state.problem:
-            hint = self.tr("Choose a model first")
         else:
-            hint = self.tr("Type already; you can send once the model is ready")
-        self.composer.set_state(ready, busy, hint)
+            hint = state.hint
+        self.composer.set_state(state.model is not None, busy, hint)
         self.menus.refresh()
         self.chat.refresh_actions()
         self.sidebar.set_writing(self.chat.writing_in)

@@ -71,6 +71,16 @@ class ModelState(QObject):
     def wanted_source(self) -> str:
         return self._wanted.source if self._wanted is not None else ""
 
+    @property
+    def hint(self) -> str:
+        """What to write for this model, or that there is none; for a box that is still empty."""
+        if self.model is None:
+            waits = self.tr("Type already; you can send once the model is ready")
+            return self.tr("Choose a model first") if self.problem else waits
+        if self.model.languages:
+            return self.tr("A text to translate")
+        return self.tr("A text to complete") if self.model.one_text else self.tr("Ask anything")
+
     def first_model(self, asked_for: str | None) -> LoadModel | None:
         """What to load at the start: what was asked for, else the last model, else the demo; None after a crash."""
         settings = self._settings
