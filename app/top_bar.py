@@ -43,7 +43,7 @@ class ModelPill(QPushButton):
             here, all_ = slots * model.slot_bytes, model.total_experts * model.slot_bytes
             experts = self.tr("experts %1 of %2").replace("%1", format.size(here)).replace("%2", format.size(all_))
             if here >= all_:
-                experts = self.tr("all experts at hand, %1").replace("%1", format.size(all_))
+                experts = self.tr("all experts on the device, %1").replace("%1", format.size(all_))
             text = f"{_short(model.name)}  ·  {experts}"
             self._mark = "good"
             tip = self.tr("%1: choose another model").replace("%1", model.name)

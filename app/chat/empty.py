@@ -102,7 +102,7 @@ class EmptyState(QWidget):
         loading = model is None and not state.problem
         if model is not None:
             self._show(self.tr("What would you like to know?"), describe(model, self))
-            panels = self.tr("The panels on the right show which experts speak, and what each token costs.")
+            panels = self.tr("The panels on the right show which experts are used, and what each token costs.")
             self.hint.setText("\n\n".join((*model.notes, panels)))
         elif state.problem:
             title = self.tr("The engine could not start") if state.broken else self.tr("No model is loaded")
@@ -142,7 +142,7 @@ class EmptyState(QWidget):
 def describe(model: ModelLoaded, widget: QWidget) -> str:
     """The loaded model in one line."""
     share = 100 * model.slots / model.total_experts if model.total_experts else 100
-    text = widget.tr("%1 is ready: %2 layers of %3 experts, %4 speak for each token, %5% are at hand.")
+    text = widget.tr("%1 is ready: %2 layers of %3 experts, %4 used for each token, %5% on the device.")
     words = (model.name, model.layers, model.experts, model.top_k, f"{min(share, 100):.0f}")
     for number, word in enumerate(words, 1):
         text = text.replace(f"%{number}", str(word), 1)

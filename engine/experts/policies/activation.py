@@ -59,7 +59,7 @@ class ActivationRatio(Policy):
         priority *= self._weight[layer]
 
     def _begin_answer(self) -> None:
-        """Let the prompt speak for the answer."""
+        """Predict the answer from the prompt."""
         self._answer_tokens = self.PROMPT_WORTH
         np.multiply(self._prompt, self.PROMPT_WORTH / max(1.0, self._prompt_tokens), out=self._answer)
         np.multiply(self._answer / self.PROMPT_WORTH + self.EPSILON, self._weight, out=self.priority)

@@ -27,7 +27,7 @@ class Apprentice(Silent):
     def __init__(self, shape: Shape) -> None:
         self.gate, self.fitted = Gate(shape), GateFitted(shape)
         super().__init__(shape)
-        self.grown = False  # the fitted one speaks alone
+        self.grown = False  # the fitted one predicts alone
         self._lead = 0.0  # of the fitted one, in shares of a layer's experts, per token
         self._compared = 0
         self._named: dict[int, tuple[set[int], set[int]]] = {}  # layer -> by gate, by fitted

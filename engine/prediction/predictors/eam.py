@@ -23,7 +23,7 @@ PRIOR_TOKENS = 4.0  # what the collection's mean weighs against the request's ow
 class Eam(Silent):
     """The collection, prefill and decode apart, and the match that runs with every pass.
 
-    ``matching=False`` only records requests: another predictor speaks, the collection still grows.
+    ``matching=False`` only records requests: another predictor predicts, the collection still grows.
     """
 
     name = "eam"

@@ -152,7 +152,7 @@ class GateFitted(Learner):
     def _fold(self, x: np.ndarray, scores: np.ndarray) -> Iterator[None]:
         inputs = x.reshape(len(x), self.shape.layers, self.shape.hidden)
         if not self._basis.found:
-            size = np.linalg.norm(inputs, axis=2, keepdims=True) + 1e-9  # no layer shall speak louder than another
+            size = np.linalg.norm(inputs, axis=2, keepdims=True) + 1e-9  # every layer weighs the same
             self._basis.find((inputs / size).reshape(-1, self.shape.hidden))
             yield
         for layer, ridge in enumerate(self.maps):
